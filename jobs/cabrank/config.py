@@ -1,0 +1,142 @@
+"""One frozen config class a job: its fields are the command line's flags, a platform's hyperparameters, and `config.json`.
+
+A field's type, default, bounds and help stand here once; `cli.py` makes the flags from them. Values may arrive as
+strings (hyperparameters do): pydantic coerces them by the declared type, and what cannot be coerced is a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from cabrank.errors import ConfigError
+
+Dtype = Literal["float64", "float32"]
+
+
+def _none_word(value: object) -> object:
+    return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
+
+def _check_nulls(value: str) -> str:
+    """`raise`, `drop` or `fill=NUMBER`; the number finite."""
+    from cabrank.data.parse import NullPolicy
+
+    NullPolicy.of(value)
+    return value
+
+
+OrNone = BeforeValidator(_none_word)
+Argument = {"argument": True}  # json_schema_extra of fields that are positional on the command line
+
+Data = Annotated[str, Field(description="Folder or glob of part files: a path, file://, s3:// or https://.")]
+Out = Annotated[str, Field(description="Folder of this run, local or s3://; made when absent.")]
+Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
+Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
+EndpointUrl = Annotated[
+    str | None, OrNone, Field(description="S3 endpoint, when it is not AWS (AWS_ENDPOINT_URL works, too).")
+]
+
+
+class Config(BaseModel):
+    """Base of the job configs: frozen, and an unknown key is an error that lists the known ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    verb: ClassVar[str]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Checks and coerces `values`; `ConfigError` names each bad field, its value and what is allowed."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ConfigError("; ".join(cls._explain(dict(e)) for e in error.errors())) from error
+
+    @classmethod
+    def _explain(cls, error: dict[str, Any]) -> str:
+        name = str(error["loc"][0]) if error["loc"] else cls.verb
+        flag = name if cls.is_argument(name) else "--" + name.replace("_", "-")
+        if error["type"] == "extra_forbidden":
+            return f"{cls.verb} has no setting {name!r}; it has: {', '.join(sorted(cls.model_fields))}"
+        message = str(error["msg"]).removeprefix("Value error, ")
+        return f"{flag} is {error['input']!r}: {message[:1].lower()}{message[1:]}"
+
+    @classmethod
+    def is_argument(cls, name: str) -> bool:
+        """Whether the field is positional on the command line."""
+        field = cls.model_fields.get(name)
+        extra = field.json_schema_extra if field else None
+        return isinstance(extra, dict) and bool(extra.get("argument"))
+
+    def storage_options(self) -> dict[str, Any]:
+        """What `open_store` needs beyond the environment."""
+        endpoint = getattr(self, "endpoint_url", None)
+        return {"endpoint_url": endpoint} if endpoint else {}
+
+
+class SampleConfig(Config):
+    """Makes taxi-like trips as CSV part files."""
+
+    verb: ClassVar[str] = "sample"
+    dest: str = Field(description="Where the parts go: a folder, file:// or s3://bucket/prefix.", json_schema_extra=Argument)
+    rows: int = Field(200_000, ge=1, description="Trips in all.")
+    parts: int = Field(12, ge=1, le=100_000, description="Part files, of equal size within one row.")
+    seed: Seed = 0
+    endpoint_url: EndpointUrl = None
+
+
+class ShardConfig(Config):
+    """Counts rows and takes statistics of each part; writes .meta beside the parts."""
+
+    verb: ClassVar[str] = "shard"
+    data: str = Field(description="Folder or glob of part files, local, file:// or s3://.", json_schema_extra=Argument)
+    nulls: Nulls = "raise"
+    endpoint_url: EndpointUrl = None
+
+    _nulls = field_validator("nulls")(_check_nulls)
+
+
+class BaselineConfig(Config):
+    """Linear regression on one device: SGD, beside the mean's and the least-squares optimum's error."""
+
+    verb: ClassVar[str] = "baseline"
+    data: Data
+    out: Out
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
+    nulls: Nulls = "raise"
+    batch_size: int = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")
+    iterations: int = Field(50, ge=1, description="Optimizer steps; the data starts over as often as they need.")
+    learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="SGD's step.")
+    gradient_norm: Annotated[float | None, OrNone] = Field(
+        0.5, gt=0, allow_inf_nan=False, description="Clip the gradient's norm to this; none turns clipping off."
+    )
+    dtype: Dtype = Field("float64", description="Of the data and the weights.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes CUDA when there is one.")
+    seed: Seed = 0
+    endpoint_url: EndpointUrl = None
+
+    _nulls = field_validator("nulls")(_check_nulls)
+
+
+class DevicesConfig(Config):
+    """What there is to train on, and from which size on a GPU pays."""
+
+    verb: ClassVar[str] = "devices"
+    bench: bool = Field(False, description="Time additions, multiplications and a baseline step over sizes 2^0 to 2^27.")
+    max_exponent: int = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
+    out: str | None = Field(None, description="Folder for the bench's table and plot, local or s3://.")
+    endpoint_url: EndpointUrl = None
+
+
+class DemoConfig(Config):
+    """The whole flow here, with an embedded S3 and no account: sample, shard, baseline, report."""
+
+    verb: ClassVar[str] = "demo"
+    out: str = Field("runs/demo", description="Local folder that receives the report.")
+    rows: int = Field(200_000, ge=1, description="Trips to make.")
+    parts: int = Field(12, ge=1, le=100_000, description="Part files to make.")
+    iterations: int = Field(50, ge=1, description="Baseline's optimizer steps.")
+    seed: Seed = 0

@@ -1,0 +1,88 @@
+"""Every error that cabrank raises on purpose, each with the exit code a platform's retry rule can read.
+
+    CabrankError                    70  a fault of ours
+    ├── ConfigError                  2  arguments or configuration that cannot work
+    ├── DataError                    3  data that is bad, or is not there
+    │   ├── NoDataError                 nothing matches, or nothing but headers
+    │   ├── SchemaError                 header, columns or a ragged row
+    │   ├── BadValueError               a word, an empty field, NaN or infinity in a number's place
+    │   ├── MetadataError               .meta contradicts itself or its parts
+    │   ├── ChangedError                an object was replaced after it was planned
+    │   └── DivergedError               a loss that is no longer a finite number
+    └── StorageError                 5  the store cannot be used
+        ├── MissingBucketError
+        ├── ObjectMissingError          (a listing raises NoDataError instead)
+        ├── AccessError                 credentials absent, expired, or not allowed to
+        └── UnreachableError            no answer, or no good one, after the last try
+
+The other two codes of the table, 4 (lost peer) and 75 (stopped, resumable), belong to training on many nodes.
+A message says what went wrong, the offending value, where (URI, row, column), and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CabrankError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is what the process ends with."""
+
+    exit_code: ClassVar[int] = 70
+
+
+class ConfigError(CabrankError):
+    """Arguments or configuration that cannot work, found before anything was read or written."""
+
+    exit_code = 2
+
+
+class DataError(CabrankError):
+    """The data is bad, or there is none."""
+
+    exit_code = 3
+
+
+class NoDataError(DataError):
+    """No object matches, or what matches holds no rows."""
+
+
+class SchemaError(DataError):
+    """A header that is missing or different from the plan's, or a row with another number of fields."""
+
+
+class BadValueError(DataError):
+    """A field that is no finite number, located by URI, row and column."""
+
+
+class MetadataError(DataError):
+    """The files under `.meta` contradict each other or the parts they describe."""
+
+
+class ChangedError(DataError):
+    """An object is not the one that was planned: it was replaced, grew, shrank or vanished."""
+
+
+class DivergedError(DataError):
+    """Training reached a loss or gradient that is not finite."""
+
+
+class StorageError(CabrankError):
+    """The object store, or the disk, cannot be used."""
+
+    exit_code = 5
+
+
+class MissingBucketError(StorageError):
+    """The bucket does not exist."""
+
+
+class ObjectMissingError(StorageError):
+    """The object does not exist."""
+
+
+class AccessError(StorageError):
+    """Credentials are absent, expired, or do not allow the call."""
+
+
+class UnreachableError(StorageError):
+    """The store did not answer, or only with failures, until the last try."""

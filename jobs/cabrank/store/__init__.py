@@ -1,0 +1,83 @@
+"""The only door to object storage: list, stat, ranged read, publish; one implementation a kind of store.
+
+    open_store(uri)  →  LocalStore   file:// and plain paths          store/local.py
+                        S3Store      s3://, through boto3             store/s3.py
+                        ForeignStore https:// and fsspec's others     store/foreign.py
+
+URIs are canonical on the way out (`file:///abs/path`, `s3://bucket/key`, never percent-encoded for these two), and keys
+are taken to the letter: `csv//dev/` is not `csv/dev/`. Every failure leaves as one of `cabrank.errors`, the foreign
+error kept as its cause.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+StorageOptions = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing or a stat says of one object: enough to read exactly these bytes later, or to notice that one cannot."""
+
+    uri: str
+    """Canonical, with its scheme."""
+    size: int | None
+    """Bytes; None where the store does not say (some web servers)."""
+    etag: str | None = None
+    """As the store gives it, quotes removed; None for files and for servers without ETags."""
+    modified: float | None = None
+    """Seconds since 1970 of the last change, where known: pins objects that have no ETag."""
+
+    @property
+    def pin(self) -> str:
+        """What identifies these bytes: the ETag, else size and time of change, else an empty string."""
+        if self.etag is not None:
+            return self.etag
+        if self.size is not None and self.modified is not None:
+            return f"{self.size}-{self.modified:.6f}"
+        return ""
+
+
+class Store(ABC):
+    """One store, reached with one set of options. Safe to share between threads; picklable; opens its clients
+    lazily and anew in a forked child. Methods raise `StorageError`'s children, and `ChangedError` from reads."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects whose URI starts with `prefix`, recursively, in the order of their names' UTF-8 bytes.
+        Never cached. Nothing there: an empty iterator; bucket missing: `MissingBucketError`."""
+
+    @abstractmethod
+    def stat(self, uri: str) -> ObjectInfo:
+        """One object's facts; `ObjectMissingError` where there is none."""
+
+    @abstractmethod
+    def read(self, info: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes [start, start + length) of the object that `info` describes, all of them or an error: a different object
+        (by ETag, or size and time) is a `ChangedError`; a missing one `ObjectMissingError`. One request, no retry."""
+
+    @abstractmethod
+    def put(self, uri: str, data: bytes) -> ObjectInfo:
+        """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where stores have them."""
+
+    @abstractmethod
+    def writer(self, uri: str) -> AbstractContextManager[BinaryIO]:
+        """A binary file to write a large object piece by piece in bounded memory: published when the block ends well,
+        and gone without a trace when it raises."""
+
+    @abstractmethod
+    def delete(self, uri: str) -> None:
+        """Removes one object; it is no error when it is already gone."""
+
+
+def open_store(uri: str, storage_options: StorageOptions | None = None) -> Store:
+    """The store that `uri` lives in. `storage_options` are fsspec's and s3fs's words (`anon`, `key`, `secret`, `token`,
+    `profile`, `endpoint_url`, `client_kwargs`, `config_kwargs`); an unknown one is a `ConfigError` that lists these."""
+    from cabrank.store.opening import open_by_scheme  # implementations are imported at use
+
+    return open_by_scheme(uri, storage_options or {})
