@@ -11,11 +11,13 @@ error kept as its cause.
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 StorageOptions = Mapping[str, Any]
 
@@ -43,9 +45,27 @@ class ObjectInfo:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Of a whole object, as its store keeps it."""
+
+    algorithm: str
+    """`crc32`, or a name that hashlib knows."""
+    value: bytes
+
+    def fits(self, data: bytes | memoryview) -> bool:
+        """Whether `data` is that object."""
+        if self.algorithm == "crc32":
+            return zlib.crc32(data).to_bytes(4, "big") == self.value
+        return hashlib.new(self.algorithm, data).digest() == self.value
+
+
 class Store(ABC):
     """One store, reached with one set of options. Safe to share between threads; picklable; opens its clients
     lazily and anew in a forked child. Methods raise `StorageError`'s children, and `ChangedError` from reads."""
+
+    remote: ClassVar[bool] = True
+    """Whether reading takes a network: then it is worth many requests at once."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -65,6 +85,10 @@ class Store(ABC):
     def splittable(self, info: ObjectInfo) -> bool:
         """Whether ranges of the object can be read one by one and surely belong together; else it is read whole."""
         return info.size is not None and info.pin != ""
+
+    def checksum(self, info: ObjectInfo) -> Checksum | None:  # noqa: ARG002
+        """The whole object's checksum, where the store keeps one that can be verified here."""
+        return None
 
     @abstractmethod
     def put(self, uri: str, data: bytes) -> ObjectInfo:

@@ -34,6 +34,8 @@ def path_of(uri: str) -> Path:
 class LocalStore(Store):
     """The local file system. A file is pinned by its size and time of change."""
 
+    remote = False
+
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         wanted = canonical_file(prefix)[len("file://") :]
         folder = wanted[: wanted.rindex("/") + 1] if "/" in wanted else "/"
@@ -68,7 +70,9 @@ class LocalStore(Store):
 
     @contextmanager
     def writer(self, uri: str) -> Iterator[BinaryIO]:
-        path = path_of(uri)
+        path = path_of(uri).resolve()  # a link stays, and what it leads to is replaced
+        if path.exists() and not path.is_file():
+            raise StorageError(f"{uri} is no regular file: choose another path")
         temp = path.parent / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
         with _translated(uri):
             path.parent.mkdir(parents=True, exist_ok=True)

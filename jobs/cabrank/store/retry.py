@@ -36,11 +36,12 @@ def persist(
     call: Callable[[], T],
     patience: Patience,
     *,
-    on_failure: Callable[[StorageError], None] | None = None,
+    on_retry: Callable[[StorageError], None] | None = None,
     stop: Event | None = None,
 ) -> T:
-    """`call()`'s result, tried again while its errors are transient and `patience` lasts; the last error, of the same
-    type and with the count of tries in its message, otherwise. `on_failure` sees each transient one, `stop` ends it."""
+    """`call()`'s result, tried again while its errors are transient and `patience` lasts; then the last error, with the
+    count of tries and their seconds in its message. `on_retry` sees each that is not the last; `stop` ends waiting."""
+    stop = stop or Event()
     began = time.monotonic()
     failures = 0
     while True:
@@ -50,14 +51,10 @@ def persist(
             if not error.transient:
                 raise
             failures += 1
-            if on_failure is not None:
-                on_failure(error)
             wait = patience.wait(failures)
             spent = time.monotonic() - began
-            if failures >= patience.attempts or spent + wait > patience.total or (stop is not None and stop.is_set()):
+            if failures >= patience.attempts or spent + wait > patience.total or stop.wait(wait):
                 tries = f"{failures} tries in {spent:.1f} s" if failures > 1 else "1 try"
                 raise type(error)(f"{error} (gave up after {tries})") from error.__cause__ or error
-        if stop is not None:
-            stop.wait(wait)
-        else:
-            time.sleep(wait)
+            if on_retry is not None:
+                on_retry(error)

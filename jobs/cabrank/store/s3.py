@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 from botocore.exceptions import ClientError
 
 from cabrank.errors import CabrankError, ChangedError, ConfigError, ExpiredError, StorageError, UnreachableError
-from cabrank.store import ObjectInfo, Store
+from cabrank.store import Checksum, ObjectInfo, Store
 from cabrank.store.process import PerProcess
 from cabrank.store.retry import Patience, persist
 from cabrank.store.s3_client import check_options, endpoint_of, make_client
@@ -67,6 +68,16 @@ class S3Store(Store):
                 return b""
             request["Range"] = f"bytes={start}-" if length is None else f"bytes={start}-{start + length - 1}"
         return self._call(info.uri, "get_object", lambda answer: _body(answer, info, start, length), **request)
+
+    def checksum(self, info: ObjectInfo) -> Checksum | None:
+        bucket, key = split(info.uri, whole=True)
+        head = self._ask(info.uri, "head_object", Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+            return None  # of the parts' checksums, and where the parts ended is not said
+        for algorithm in ("crc32", "sha256", "sha1"):
+            if value := head.get(f"Checksum{algorithm.upper()}"):
+                return Checksum(algorithm, base64.b64decode(value)) if "-" not in value else None
+        return None
 
     def put(self, uri: str, data: bytes) -> ObjectInfo:
         bucket, key = split(uri, whole=True)
