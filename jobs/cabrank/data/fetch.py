@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from threading import Event, Lock
 
 from cabrank.data.limits import Budget, Gate
@@ -109,7 +110,7 @@ class Fetcher:
         """[start, start + length) by several requests at once; the first failure ends them all."""
         import numpy as np
 
-        buffer = memoryview(np.empty(length, np.uint8))  # not zeroed: each page is touched once, by its range
+        buffer = np.empty(length, np.uint8).data  # not zeroed: each page is touched once, by its range
         count = -(-length // self._range_bytes)
         edges = [length * i // count for i in range(count + 1)]
         stop = Event()
@@ -117,7 +118,7 @@ class Fetcher:
         def fill(low: int, high: int) -> None:
             buffer[low:high] = self._request(engine, info, start + low, high - low, stop)
 
-        futures = [engine.pool.submit(fill, low, high) for low, high in zip(edges, edges[1:], strict=False)]
+        futures = [engine.pool.submit(fill, low, high) for low, high in pairwise(edges)]
         try:
             for future in as_completed(futures):
                 future.result()

@@ -33,8 +33,12 @@ class EmbeddedStore:
         self.endpoint_url = "http://{}:{}".format(*self._server.get_host_and_port())
         with self._lock:
             EmbeddedStore._open += 1
-        for bucket in self._buckets:
-            self.make_bucket(bucket)
+        try:
+            for bucket in self._buckets:
+                self.make_bucket(bucket)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
