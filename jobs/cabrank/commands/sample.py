@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from pathlib import Path
 
-from cabrank.commands.terminal import progress, show
 from cabrank.config import SampleConfig
+from cabrank.console import json_line, say, table, track
 from cabrank.data.sample import write_sample
 from cabrank.store import open_store
+from cabrank.store.opening import canonical
 
 
 def run(config: SampleConfig) -> None:
     """Writes the parts under `config.dest` and prints how many rows and bytes, and how fast."""
-    folder = folder_uri(config.dest)
+    folder = canonical(config.dest).removesuffix("/") + "/"
     store = open_store(folder, config.storage_options())
     began, size = time.perf_counter(), 0
-    with progress("sample", rows=config.rows) as advance:
-        for count, length in write_sample(store, folder, config.rows, config.parts, config.seed):
+    with track("sample", config.rows) as advance:
+        for rows, length in write_sample(store, folder, config.rows, config.parts, config.seed):
             size += length
-            advance(count, 0)
-    _show(config, folder, size, time.perf_counter() - began)
-
-
-def folder_uri(dest: str) -> str:
-    """`dest` as a URI that ends in "/": a plain path becomes file:///abs/path/."""
-    uri = dest if "://" in dest else f"file://{Path(dest).expanduser().absolute()}"
-    return uri if uri.endswith("/") else uri + "/"
-
-
-def _show(config: SampleConfig, folder: str, size: int, seconds: float) -> None:
-    from rich.table import Table
-
-    record = {
-        "event": "sample",
-        "folder": folder,
-        "rows": config.rows,
-        "parts": config.parts,
-        "bytes": size,
-        "seed": config.seed,
-        "rows_per_second": round(config.rows / seconds),
-    }
-    table = Table(title="sample", show_header=False)
-    for key, value in record.items():
-        if key != "event":
-            table.add_row(
-                key.replace("_", " "), f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)
-            )
-    show(record, table)
+            advance(rows)
+    seconds = time.perf_counter() - began
+    facts = {"folder": folder, "rows": config.rows, "parts": config.parts, "bytes": size, "seed": config.seed}
+    facts["rows_per_second"] = round(config.rows / seconds)
+    if sys.stdout.isatty():
+        table("sample", ("", ""), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
+    else:
+        say(json_line({"event": "sample", **facts}))
