@@ -22,7 +22,7 @@ StorageOptions = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing or a stat says of one object: enough to read exactly these bytes later, or to notice that one cannot."""
+    """What a listing or a stat says of one object: enough to read exactly these bytes later, or to notice otherwise."""
 
     uri: str
     """Canonical, with its scheme."""
@@ -58,12 +58,17 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, info: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes [start, start + length) of the object that `info` describes, all of them or an error: a different object
-        (by ETag, or size and time) is a `ChangedError`; a missing one `ObjectMissingError`. One request, no retry."""
+        """Bytes [start, start + length) of the object that `info` describes, all of them or an error: a different
+        object (by ETag, or size and time) is a `ChangedError`; a missing one `ObjectMissingError`. One request, no
+        retry: `cabrank.data.fetch` adds those."""
+
+    def splittable(self, info: ObjectInfo) -> bool:
+        """Whether ranges of the object can be read one by one and surely belong together; else it is read whole."""
+        return info.size is not None and info.pin != ""
 
     @abstractmethod
     def put(self, uri: str, data: bytes) -> ObjectInfo:
-        """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where stores have them."""
+        """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where needed."""
 
     @abstractmethod
     def writer(self, uri: str) -> AbstractContextManager[BinaryIO]:
@@ -81,3 +86,10 @@ def open_store(uri: str, storage_options: StorageOptions | None = None) -> Store
     from cabrank.store.opening import open_by_scheme  # implementations are imported at use
 
     return open_by_scheme(uri, storage_options or {})
+
+
+def canonical(uri: str) -> str:
+    """`uri` (or a glob) as listings spell it: `file:///abs/path` for any path; `s3://` for `s3a://`."""
+    from cabrank.store.opening import canonical_by_scheme
+
+    return canonical_by_scheme(uri)
