@@ -1,4 +1,4 @@
-"""The rules of docs/ and CONTRIBUTING.md that a machine can hold: who imports whom, what stays light, how code reads."""
+"""The house rules that a machine can hold: who imports whom, what stays light, how code reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -143,7 +144,7 @@ def test_constraints_pin_each_direct_requirement_and_name_no_host() -> None:
     pinned = dict(re.findall(r"^([a-z0-9-]+)==([^\s+]+)$", text, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wanted = project["project"]["dependencies"] + project["build-system"]["requires"]
-    wanted += sum(project["project"]["optional-dependencies"].values(), [])
+    wanted += chain.from_iterable(project["project"]["optional-dependencies"].values())
     assert {re.split(r"[\[<>=]", requirement)[0] for requirement in wanted} <= set(pinned)
     assert pinned["torch"] == "2.13.0"
     assert "://" not in text
