@@ -80,7 +80,9 @@ class SampleConfig(Config):
     """Makes taxi-like trips as CSV part files."""
 
     verb: ClassVar[str] = "sample"
-    dest: str = Field(description="Where the parts go: a folder, file:// or s3://bucket/prefix.", json_schema_extra=Argument)
+    dest: str = Field(
+        description="Where the parts go: a folder, file:// or s3://bucket/prefix.", json_schema_extra=Argument
+    )
     rows: int = Field(200_000, ge=1, description="Trips in all.")
     parts: int = Field(12, ge=1, le=100_000, description="Part files, of equal size within one row.")
     seed: Seed = 0
@@ -125,7 +127,9 @@ class DevicesConfig(Config):
     """What there is to train on, and from which size on a GPU pays."""
 
     verb: ClassVar[str] = "devices"
-    bench: bool = Field(False, description="Time additions, multiplications and a baseline step over sizes 2^0 to 2^27.")
+    bench: bool = Field(
+        False, description="Time additions, multiplications and a baseline step over sizes 2^0 to 2^27."
+    )
     max_exponent: int = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
     out: str | None = Field(None, description="Folder for the bench's table and plot, local or s3://.")
     endpoint_url: EndpointUrl = None

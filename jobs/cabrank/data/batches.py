@@ -1,0 +1,114 @@
+"""Blocks → batches: the rows of a lane, taken a batch at a time, without a copy where they lie in one block.
+
+spans      ├── part 3 ──┤├────── part 4 ──────┤
+blocks     ├─────┤├─────┤├────────┤├──────────┤        as they were parsed
+batches    ├────┤├────┤├────┤├────┤├────┤├────┤        pieces: views of the blocks; one copy where there are several
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cabrank.data.listing import Part
+from cabrank.data.parse import Matrix
+from cabrank.data.reading import Block
+from cabrank.data.shards import Span
+from cabrank.errors import MetadataError
+
+NONE_BAD: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class Piece(NamedTuple):
+    """Rows that lie together: `values` [n, C], a view; `bad`: places in it of the rows that nulls=drop leaves out."""
+
+    values: Matrix
+    bad: npt.NDArray[np.int64] = NONE_BAD
+
+    def rows(self, start: int, stop: int) -> Piece:
+        """Rows [start, stop) of it."""
+        first, behind = np.searchsorted(self.bad, (start, stop)) if len(self.bad) else (0, 0)
+        return Piece(self.values[start:stop], self.bad[first:behind] - start)
+
+    @property
+    def kept(self) -> Matrix:
+        """The rows that are left, [n - len(bad), C]; a view when none is left out."""
+        return np.delete(self.values, self.bad, axis=0) if len(self.bad) else self.values
+
+
+Read = Callable[[Sequence[Part], Sequence[int]], Iterator[Block]]
+"""Reads parts up to a row of each: `read_blocks` with all but its first arguments and `stops` filled in."""
+
+
+def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Iterator[Piece]:
+    """The rows of the spans, in order. `MetadataError` where a part ends at another row than `counts` says."""
+    for block in read([parts[span.part] for span in spans], [span.stop for span in spans]):
+        span = spans[block.place]
+        planned = counts[span.part]
+        if block.end_row > planned or (block.last and block.end_row < planned):
+            raise wrong_count(block, planned)
+        start, stop = max(span.start, block.first_row), min(span.stop, block.end_row)
+        if start < stop:
+            whole = Piece(block.parsed.values, block.parsed.bad)
+            yield whole.rows(start - block.first_row, stop - block.first_row)
+
+
+def wrong_count(block: Block, planned: int) -> MetadataError:
+    """A part does not hold the rows that its metadata claims."""
+    holds = f"{block.end_row} rows" if block.last else f"at least {block.end_row} rows"
+    folder = block.part.folder
+    return MetadataError(
+        f"{block.part.uri}: holds {holds}, and its metadata says {planned}; "
+        f"renew it with: cabrank shard {folder.removesuffix('/')}"
+    )
+
+
+class RowStream:
+    """The pieces of one lane, or of one lane after the other, to be taken in any number of rows."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self._rest: Piece | None = None
+
+    def take(self, rows: int) -> list[Piece]:
+        """The next `rows` rows, fewer only at the end of the stream."""
+        taken: list[Piece] = []
+        while rows and (piece := self._rest if self._rest is not None else next(self._pieces, None)) is not None:
+            count = min(rows, len(piece.values))
+            taken.append(piece.rows(0, count))
+            self._rest = piece.rows(count, len(piece.values)) if count < len(piece.values) else None
+            rows -= count
+        return taken
+
+
+class Buffers:
+    """Memory for batches that are copied together, used again once nobody holds the batch that it was last used for.
+
+    Touching fresh memory for the first time costs more than the copy itself.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[Matrix] = []
+
+    def take(self, rows: int, columns: int, dtype: npt.DTypeLike) -> Matrix:
+        """An array [rows, columns], its values whatever they are."""
+        for array in self._arrays:
+            # 3: the list, the loop's name, getrefcount's argument; a batch in use holds a view, which holds the array
+            if sys.getrefcount(array) == 3 and len(array) >= rows:
+                return array[:rows]
+        array = np.empty((rows, columns), dtype)
+        self._arrays = [a for a in self._arrays if sys.getrefcount(a) > 3][-8:] + [array]
+        return array[:rows]
+
+
+def join(pieces: Sequence[Piece], buffers: Buffers) -> Matrix:
+    """The pieces' rows as one matrix: the block's own memory when they are one piece, else one copy."""
+    kept = [piece.kept for piece in pieces]
+    if len(kept) == 1:
+        return kept[0]
+    out = buffers.take(sum(map(len, kept)), kept[0].shape[1], kept[0].dtype)
+    return np.concatenate(kept, out=out)

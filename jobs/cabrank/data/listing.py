@@ -1,0 +1,135 @@
+"""Which objects are parts: a folder's or a glob's CSV files, each with the number in its name, and nothing else.
+
+No parts are: names that start with `_` or `.` (also as folders below the pattern: `.meta/`, `_temporary/`), `.crc` files,
+and empty objects. A listing is asked of the store each time, never remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cabrank.errors import NoDataError, ObjectMissingError
+from cabrank.store import ObjectInfo, Store, canonical
+
+MAGIC = re.compile(r"[*?\[{]")
+NUMBER = re.compile(r"part-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part file: its bytes, pinned, and the number in its name."""
+
+    info: ObjectInfo
+    number: int | None
+    """From `part-00007-….csv`: joins the part to its metadata; None when the name has no number."""
+
+    @classmethod
+    def of(cls, info: ObjectInfo) -> Part:
+        """The part that an object is."""
+        found = NUMBER.match(info.uri.rpartition("/")[2])
+        return cls(info, int(found.group(1)) if found else None)
+
+    @property
+    def uri(self) -> str:
+        """Canonical."""
+        return self.info.uri
+
+    @property
+    def folder(self) -> str:
+        """URI of the folder, with the slash at its end."""
+        return self.info.uri.rpartition("/")[0] + "/"
+
+    @property
+    def name(self) -> str:
+        """The last component of the URI."""
+        return self.info.uri.rpartition("/")[2]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes."""
+        return self.info.size
+
+
+def list_parts(glob: str, store: Store) -> list[Part]:
+    """The parts that `glob` names, ordered by the UTF-8 bytes of their URIs.
+
+    `glob` is a file, a folder (its own files, not those of folders below it), or a pattern with `*`, `?`, `[…]`, `{a,b}`
+    (none crosses a slash) and `**` (which does). `NoDataError` says what was there instead when nothing is a part.
+    """
+    uri = canonical(glob)
+    objects = _matching(uri, store)
+    parts = [Part.of(info) for info in objects if info.size != 0]
+    if parts:
+        return sorted(parts, key=lambda part: part.uri.encode())
+    if objects:
+        raise NoDataError(f"{uri}: matches {len(objects)} objects, and all are empty (the first: {objects[0].uri})")
+    raise NoDataError(
+        f"{uri}: matches no part file{_neighbours(uri, store)}; check the path, or make data with cabrank sample"
+    )
+
+
+def _matching(uri: str, store: Store) -> list[ObjectInfo]:
+    """Objects that the pattern names and that are not hidden, empty ones included."""
+    magic = MAGIC.search(uri)
+    if magic is None and not uri.endswith("/"):
+        with suppress(ObjectMissingError):
+            return [store.stat(uri)]
+    if magic is None:
+        folder = uri.rstrip("/") + "/" if uri.startswith("file:") else uri.removesuffix("/") + "/"
+        return [
+            info for info in store.list(folder) if "/" not in info.uri[len(folder) :] and not hidden(info.uri, folder)
+        ]
+    pattern, prefix = glob_regex(uri), uri[: magic.start()]
+    base = prefix[: prefix.rfind("/") + 1]
+    return [info for info in store.list(prefix) if pattern.fullmatch(info.uri) and not hidden(info.uri, base)]
+
+
+def hidden(uri: str, base: str) -> bool:
+    """Whether a component of `uri` below the folder `base` marks it as no part."""
+    below = uri[len(base) :].split("/")
+    return any(name.startswith(("_", ".")) for name in below) or below[-1].endswith(".crc")
+
+
+def glob_regex(glob: str) -> re.Pattern[str]:
+    """A glob as a regular expression over whole URIs."""
+    out, at, depth = "", 0, 0
+    while at < len(glob):
+        char = glob[at]
+        if glob.startswith("**/", at):
+            out, at = out + "(?:.*/)?", at + 3
+            continue
+        if glob.startswith("**", at):
+            out, at = out + ".*", at + 2
+            continue
+        closing = glob.find("]", at + 2) if char == "[" else -1
+        if closing > 0:
+            inner = glob[at + 1 : closing].replace("\\", r"\\")
+            inner = "^" + inner[1:] if inner.startswith("!") else inner
+            out, at = out + f"[{inner}]", closing + 1
+            continue
+        if char == "{" and "}" in glob[at:]:
+            out, depth = out + "(?:", depth + 1
+        elif char == "}" and depth:
+            out, depth = out + ")", depth - 1
+        elif char == "," and depth:
+            out += "|"
+        else:
+            out += {"*": "[^/]*", "?": "[^/]"}.get(char) or re.escape(char)
+        at += 1
+    return re.compile(out, re.DOTALL)
+
+
+def _neighbours(uri: str, store: Store) -> str:
+    """What lies nearest to a pattern that matched nothing, for the error's reader."""
+    magic = MAGIC.search(uri)
+    base = uri[: magic.start()] if magic else uri.rstrip("/") + "/"
+    base = base[: base.rfind("/") + 1]
+    names: list[str] = []
+    for info in store.list(base):
+        if not hidden(info.uri, base):
+            names.append(info.uri[len(base) :])
+        if len(names) == 3:
+            break
+    return f" ({base} holds {', '.join(map(repr, names))}, …)" if names else f" ({base} holds nothing)"

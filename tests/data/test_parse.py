@@ -1,0 +1,216 @@
+"""Parsing against values written down by hand, and every kind of bad field, with and without a policy for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cabrank.data.parse import BlockError, NullPolicy, Schema, locate, parse_block, read_schema, split_header
+from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
+
+AB = Schema(("a", "b"))
+GOOD = [
+    b"1,2\n3,4\n",
+    b"1,2\n3,4",
+    b"1,2\r\n3,4\r\n",
+    b"1,2\r3,4\r",
+    b"1,2\n\n3,4\n\n",
+    b" 1, 2\n3,\t4 \n",
+    b'"1",2\n3,"4"\n',
+    b"+1,2.\n3e0,.4e1\n",
+    b"01,2.0000\n3,4",
+]
+
+
+def fault(data: bytes, nulls: str = "raise", schema: Schema = AB) -> DataError:
+    with pytest.raises(BlockError) as caught:
+        parse_block(data, ("a", "b"), schema, NullPolicy.of(nulls))
+    return caught.value.fault.error("s3://b/part-00000.csv", 100)
+
+
+@pytest.mark.parametrize("data", GOOD)
+def test_real_files_variety_gives_the_same_numbers(data: bytes) -> None:
+    parsed = parse_block(data, ("a", "b"), AB, NullPolicy())
+    assert parsed.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert parsed.values.flags.c_contiguous
+    assert (parsed.rows, parsed.dropped, parsed.filled) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\n\r\n"])
+def test_nothing_is_no_rows(data: bytes) -> None:
+    assert parse_block(data, ("a", "b"), AB, NullPolicy()).values.shape == (0, 2)
+
+
+def test_columns_are_joined_by_name_and_only_the_wanted_ones_are_read() -> None:
+    schema = Schema(("c", "a"), ("a", "b", "c"))
+    parsed = parse_block(b'1,"two\nlines",3\n4,x,6\n', ("a", "b", "c"), schema, NullPolicy())
+    assert parsed.values.tolist() == [[3.0, 1.0], [6.0, 4.0]]
+
+
+def test_float32_and_an_int_that_becomes_a_fraction_later() -> None:
+    parsed = parse_block(b"1,2\n" * 5000 + b"1.5,2\n", ("a", "b"), AB, NullPolicy(), np.float32)
+    assert parsed.values.dtype == np.float32
+    assert parsed.values[-1].tolist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("", "the field is empty"),
+        ("  ", "the field is empty"),
+        ('""', "the field is empty"),
+        ("NaN", "'NaN' stands for no value"),
+        ("nan", "'nan' stands for no value"),
+        ("NA", "'NA' stands for no value"),
+        ("NULL", "'NULL' stands for no value"),
+        ("inf", "'inf' is infinite"),
+        ("-Infinity", "'-Infinity' is infinite"),
+        ("1e400", "'1e400' is too large for float64"),
+    ],
+)
+@pytest.mark.parametrize("column", [0, 1])
+def test_no_finite_number_follows_the_policy(field: str, words: str, column: int) -> None:
+    row = f"{field},8" if column == 0 else f"8,{field}"
+    data = f"1,2\n{row}\n3,4\n".encode()
+    error = fault(data)
+    assert isinstance(error, BadValueError)
+    assert error.exit_code == 3
+    assert str(error).startswith(f"s3://b/part-00000.csv: row 102: column {'ab'[column]!r}: {words}; ")
+    assert "nulls=drop or nulls=fill=VALUE" in str(error)
+
+    dropped = parse_block(data, ("a", "b"), AB, NullPolicy.of("drop"))
+    assert (dropped.rows, dropped.dropped, dropped.bad.tolist()) == (3, 1, [1])
+    assert dropped.matrix.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+    filled = parse_block(data, ("a", "b"), AB, NullPolicy.of("fill=-1.5"))
+    assert filled.values[1].tolist() == ([-1.5, 8.0] if column == 0 else [8.0, -1.5])
+    assert (filled.filled, filled.dropped) == (1, 0)
+
+
+@pytest.mark.parametrize("word", ["x", "1_000", "0x10", "true", "1d5", "'2'", "3 4", "1,5", "½", "−1", "$3"])
+@pytest.mark.parametrize("nulls", ["raise", "drop", "fill=0"])
+def test_a_word_is_an_error_under_every_policy(word: str, nulls: str) -> None:
+    error = fault(f'1,2\n3,"{word}"\n'.encode(), nulls)
+    assert isinstance(error, BadValueError)
+    assert str(error).startswith(
+        f"s3://b/part-00000.csv: row 102: column 'b': {word!r} is no number; correct the field"
+    )
+
+
+@pytest.mark.parametrize("nulls", ["raise", "drop", "fill=0"])
+@pytest.mark.parametrize(("row", "fields"), [("1", 1), ("1,2,3", 3), ("1,2,", 3), ('1,"2,3"", 4', 2)])
+def test_a_ragged_row(row: str, fields: int, nulls: str) -> None:
+    error = fault(f"1,2\n\n3,4\n{row}\n".encode(), nulls)
+    if fields != 2:
+        assert isinstance(error, SchemaError)
+        assert f"row 103: has {fields} fields, not 2" in str(error)
+    else:
+        assert "row 103" in str(error)
+
+
+def test_a_newline_inside_a_quoted_number_is_located() -> None:
+    assert "row 102: column 'b': '4\\n5' is no number" in str(fault(b'1,2\n3,"4\n5"\n'))
+
+
+def test_not_utf8_is_located() -> None:
+    assert "row 101: column 'b': '\ufffd\ufffd' is no number" in str(fault(b"1,\xff\xfe\n"))
+
+
+def test_locate_tells_every_fault() -> None:
+    found = [(f.row, f.kind) for f in locate(b"1,\n1\n2,3\nx,inf\n", ("a", "b"), AB, np.float64)]
+    assert found == [(0, BadValueError), (1, SchemaError), (3, BadValueError), (3, BadValueError)]
+
+
+def test_numbers_are_the_nearest_doubles() -> None:
+    texts = ["0.1", "-77.113633", "1e-320", "9007199254740993", "2.2250738585072011e-308", "123456789.123456789e-5"]
+    data = "".join(f"{text},0\n" for text in texts).encode()
+    got = parse_block(data, ("a", "b"), AB, NullPolicy()).values[:, 0].tolist()
+    assert got == [float(text) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["", "skip", "fill", "fill=", "fill=x", "fill=nan", "fill=inf", "fill=1e999", "Raise"])
+def test_policies_that_do_not_exist(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be raise, drop or fill=VALUE"):
+        NullPolicy.of(text)
+
+
+@pytest.mark.parametrize(
+    ("head", "names", "rest"),
+    [
+        (b"a,b\n1,2\n", ["a", "b"], b"1,2\n"),
+        (b"\xef\xbb\xbfa,b\r\n1,2\r\n", ["a", "b"], b"1,2\r\n"),
+        (b"\n\na , b\n1,2\n", ["a", "b"], b"1,2\n"),
+        (b'"a","b, or\nc"\n1,2\n', ["a", "b, or\nc"], b"1,2\n"),
+        (b"a,b", ["a", "b"], b""),
+    ],
+)
+def test_headers(head: bytes, names: list[str], rest: bytes) -> None:
+    found, at = split_header(memoryview(head), "file:///x.csv")
+    assert found == names
+    assert head[at:] == rest
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"a,b,a\n1,2,3\n", "the column 'a' twice"),
+        (b"a,,c\n1,2,3\n", "a column without a name"),
+        (b"\n\n", "no header"),
+        ("a,b\n1,2\n".encode("utf-16"), "not UTF-8|without a name"),
+        (b"PAR1\x15\x04\x00\x00\n", "without a name"),
+        (b"x" * 300_000, "no end of the header row"),
+    ],
+)
+def test_headers_that_are_none(head: bytes, words: str) -> None:
+    with pytest.raises(SchemaError, match=rf"file:///x\.csv: .*({words})"):
+        split_header(memoryview(head), "file:///x.csv")
+
+
+def test_a_missing_header_in_the_first_part_does_not_cost_a_row_silently() -> None:
+    with pytest.raises(SchemaError, match=r"the first row is '3\.25,38\.8' and not a header"):
+        read_schema(b"3.25,38.8\n4,5\n", "file:///x.csv")
+
+
+def test_label_and_columns_by_name() -> None:
+    head = b"fare,lat,lon,hour\n"
+    assert read_schema(head, "u").columns == ("fare", "lat", "lon", "hour")
+    assert read_schema(head, "u", label="lon").columns == ("lon", "fare", "lat", "hour")
+    assert read_schema(head, "u", columns="hour, lat").columns == ("fare", "hour", "lat")
+    assert read_schema(head, "u", label="hour", columns=["lat"]).columns == ("hour", "lat")
+
+
+@pytest.mark.parametrize(
+    ("label", "columns", "words"),
+    [
+        ("tip", None, "no column 'tip' in u; its columns are: fare, lat"),
+        (None, "lat,tip", "no column 'tip'"),
+        (None, "fare", "the label 'fare' not"),
+        (None, "lat,lat", "may stand there once"),
+        (None, "", "no column ''"),
+    ],
+)
+def test_label_and_columns_that_are_not_there(label: str | None, columns: str | None, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        read_schema(b"fare,lat\n", "u", label, columns)
+
+
+def test_other_parts_headers_are_held_to_the_first_ones() -> None:
+    schema = Schema(("a", "b"), ("a", "b", "c"))
+    schema.check(["c", "a", "b"], "u")
+    with pytest.raises(SchemaError, match="u: its header lacks column 'b' and has an extra column 'd', 'e'"):
+        schema.check(["a", "c", "d", "e"], "u")
+    with pytest.raises(SchemaError, match=r"u: the first row is '1,2,3' and not a header; add the header row 'a,b,c'"):
+        schema.check(["1", "2", "3"], "u")
+
+
+def test_infinity_of_float64_sums_is_not_taken_for_an_infinite_field() -> None:
+    big = "1.7e308"
+    parsed = parse_block(f"{big},1\n{big},2\n".encode(), ("a", "b"), AB, NullPolicy())
+    assert parsed.values[:, 0].tolist() == [1.7e308, 1.7e308]
+
+
+def test_a_number_that_float32_cannot_hold() -> None:
+    with pytest.raises(BlockError) as caught:
+        parse_block(b"1,2\n-1e39,2\n", ("a", "b"), AB, NullPolicy(), np.float32)
+    assert "'-1e39' is too large for float32" in str(caught.value.fault.error("u", 0))
+    assert parse_block(b"3e38,3e38\n3e38,1\n", ("a", "b"), AB, NullPolicy(), np.float32).dropped == 0
