@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from cabrank.data.batches import Buffers, Piece, RowStream, join, span_pieces
+from cabrank.data.batches import Buffers, Piece, RowStream, span_pieces
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import read_counts
 from cabrank.data.parse import NullPolicy, Schema
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
-from cabrank.data.shards import Batch, Plan, Tail, make_plan
+from cabrank.data.shards import Plan, Tail, make_plan
 from cabrank.errors import ConfigError
 from cabrank.store import Store, StorageOptions, open_store
 
@@ -92,6 +92,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         )
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
+        self._buffers = Buffers()
         self.dropped = 0
         """Rows that nulls=drop has left out so far, in this process."""
 
@@ -120,37 +121,34 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         batches = self._cycled(worker, workers) if self.cycle else self._epoch(worker, workers)
-        buffers = Buffers()
-        for pieces, batch in batches:
-            self.dropped += sum(len(piece.bad) for piece in pieces)
-            values = torch.from_numpy(join(pieces, buffers))
-            yield (values, self._weights(pieces, batch)) if self.weights else values
+        for piece, own in batches:
+            self.dropped += len(piece.bad)
+            values = torch.from_numpy(piece.kept)
+            yield (values, self._weights(piece, own)) if self.weights else values
 
-    def _epoch(self, worker: int, workers: int) -> Iterator[tuple[list[Piece], Batch]]:
-        """The pieces and the plan of each batch of one worker."""
+    def _epoch(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
+        """Each batch of one worker, and how many of its rows, the first ones, have a weight of 1."""
         plan = self.plan
         batches = [plan.batch(self.rank, step) for step in plan.worker_steps(self.rank, worker, workers)]
         if not batches:
             return
         with closing(self._pieces([range(batches[0].start, batches[-1].stop)], workers)) as pieces:
-            rows, last = RowStream(pieces), None
+            rows, piece = RowStream(pieces, self._buffers), None
             for batch in batches:
-                # a batch of nothing but a repeated row finds it behind the stream, or alone in it
-                taken = rows.take(batch.stop - batch.start) or [last]
-                last = taken[-1].rows(len(taken[-1].values) - 1, len(taken[-1].values))
-                yield [*taken, *([last] * batch.repeated)], batch
+                # behind the stream stands a batch of nothing but its last row once more
+                piece = rows.take(batch.stop - batch.start) or _last_row(piece)
+                yield _repeat_last(piece, batch.repeated) if batch.repeated else piece, batch.owned
 
-    def _cycled(self, worker: int, workers: int) -> Iterator[tuple[list[Piece], Batch]]:
+    def _cycled(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
         """The same without an end: each worker goes round and round in its share of the rank's lane."""
-        lane = self.plan.lane(self.rank)
+        lane, size = self.plan.lane(self.rank), self.plan.batch_size
         share = lane[len(lane) * worker // workers : len(lane) * (worker + 1) // workers]
         if not share:
             return
-        batch = Batch(0, self.plan.batch_size)
         with closing(self._pieces(repeat(share), workers)) as pieces:
-            rows = RowStream(pieces)
-            while True:
-                yield rows.take(batch.rows), batch
+            rows = RowStream(pieces, self._buffers)
+            while (piece := rows.take(size)) is not None:
+                yield piece, size
 
     def _pieces(self, ranges: Iterable[range], workers: int) -> Iterator[Piece]:
         """The rows of one range of the row space after the other, each of a later epoch's order."""
@@ -160,12 +158,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             spans = list(plan.spans(rows.start, rows.stop))
             yield from span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))
 
-    def _weights(self, pieces: Sequence[Piece], batch: Batch) -> torch.Tensor:
+    def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
-        owned = np.ones(batch.rows)
-        owned[batch.owned :] = 0
-        bad = [place for piece, start in _starts(pieces) for place in piece.bad + start]
-        return torch.from_numpy(np.delete(owned, bad)).to(DTYPES[self._numpy_dtype])
+        weights = torch.zeros(len(piece.values), dtype=DTYPES[self._numpy_dtype])
+        weights[:owned] = 1
+        return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int]) -> Iterator[Block]:
         return read_blocks(
@@ -190,12 +187,16 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
     return [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
 
 
-def _starts(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, int]]:
-    """Each piece and the place of its first row in the batch."""
-    start = 0
-    for piece in pieces:
-        yield piece, start
-        start += len(piece.values)
+def _last_row(piece: Piece | None) -> Piece:
+    assert piece is not None  # a plan's first batch has rows of its own, or borrows one that is in the stream
+    return piece.rows(len(piece.values) - 1, len(piece.values))
+
+
+def _repeat_last(piece: Piece, times: int) -> Piece:
+    """The piece with its last row `times` more; left out as often by nulls=drop, if it is."""
+    last = _last_row(piece)
+    behind = len(piece.values) + np.arange(times if len(last.bad) else 0)
+    return Piece(np.concatenate([piece.values, *[last.values] * times]), np.concatenate([piece.bad, behind]))
 
 
 def _batch_size(batch_size: int | None, shard_size: int | None) -> int:

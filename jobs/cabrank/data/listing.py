@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cabrank.errors import NoDataError, ObjectMissingError
-from cabrank.store import ObjectInfo, Store, canonical
+from cabrank.store import ObjectInfo, Store
+from cabrank.store.opening import canonical
 
 MAGIC = re.compile(r"[*?\[{]")
 NUMBER = re.compile(r"part-(\d+)")
