@@ -48,7 +48,7 @@ def loss_png(steps: Sequence[Step], *, label: str, references: dict[str, float])
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper left", frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def _marker(steps: Sequence[Step]) -> str:
@@ -66,7 +66,7 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
     axes.set_yscale("log")
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", metadata={"Software": None})  # no version in it: same numbers, same bytes
     return data.getvalue()
