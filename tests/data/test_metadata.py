@@ -11,7 +11,7 @@ import pytest
 from cabrank.data.listing import Part
 from cabrank.data.metadata import PartRecord, PlanFile, known_records, publish, read_counts, read_plan
 from cabrank.data.statistics import Moments
-from cabrank.errors import MetadataError, NoDataError
+from cabrank.errors import MetadataError, NoDataError, UnreachableError
 from cabrank.store import ObjectInfo
 
 FOLDER = "mem://bucket/csv/dev/"
@@ -156,6 +156,22 @@ def test_two_parts_with_one_number(three: Any, caplog: pytest.LogCaptureFixture)
     three.put(SHARDS + "x.csv", b"id,count\n0,1\n1,2\n2,3\n")
     assert counts(three) == {0: 1, 2: 3}
     assert "2 parts share their number" in caplog.text
+
+
+def test_a_web_server_without_folder_pages(
+    three: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has the parts, and answers 403 for `.meta/`; on S3 the same is an error."""
+
+    def refuse(prefix: str) -> Any:
+        raise UnreachableError(f"{prefix}: 403 Forbidden")
+
+    monkeypatch.setattr(three, "list", refuse)
+    part = Part.of(ObjectInfo("https://example.org/csv/part-00000-a.csv", 8, "etag"))
+    assert read_counts([part], three) == {}
+    assert "https://example.org/csv/.meta/ cannot be listed" in caplog.text
+    with pytest.raises(UnreachableError):
+        read_counts([Part.of(three.stat(uri(0)))], three)
 
 
 # ---- our own ----

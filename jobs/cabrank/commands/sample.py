@@ -8,8 +8,7 @@ import time
 from cabrank.config import SampleConfig
 from cabrank.console import json_line, say, table, track
 from cabrank.data.sample import write_sample
-from cabrank.store import open_store
-from cabrank.store.opening import canonical
+from cabrank.store import canonical, open_store
 
 
 def run(config: SampleConfig) -> None:

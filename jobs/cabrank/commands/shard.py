@@ -19,8 +19,7 @@ from cabrank.data.parse import NullPolicy, Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
 from cabrank.errors import ConfigError, MetadataError
-from cabrank.store import Store, open_store
-from cabrank.store.opening import canonical
+from cabrank.store import Store, canonical, open_store
 
 log = logging.getLogger("cabrank")
 

@@ -105,7 +105,8 @@ class RowStream:
         if first is None or len(first.values) == rows:
             return first
         joined = self._buffers.take(rows, first.values.shape[1], first.values.dtype)
-        bad, count, piece = [], 0, first
+        bad, count = [], 0
+        piece: Piece | None = first
         while piece is not None:
             joined[count : count + len(piece.values)] = piece.values
             bad.append(piece.bad + count)

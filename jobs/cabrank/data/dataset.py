@@ -1,9 +1,9 @@
-"""`ObjectStorageDataset`: part files anywhere, as batches of tensors; each row once an epoch, equal steps on all ranks."""
+"""`ObjectStorageDataset`: part files as batches of tensors, each row once an epoch, equal steps on all ranks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,8 +19,8 @@ from cabrank.data.metadata import read_counts
 from cabrank.data.parse import NullPolicy, Schema
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.shards import Plan, Tail, make_plan
-from cabrank.errors import ConfigError
-from cabrank.store import Store, StorageOptions, open_store
+from cabrank.errors import CabrankError, ConfigError
+from cabrank.store import StorageOptions, Store, open_store
 
 log = logging.getLogger("cabrank")
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -29,9 +29,9 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]):
     """Batches of rows from CSV parts (`.csv`, `.csv.gz`) under any folder or glob.
 
-    Yields tensors `[B, C]`, the label in column 0 and the features after it, or with `weights=True` pairs of such a tensor
-    and its weights `[B]`, 0 for a repeated row and 1 for all others. Pass it to `DataLoader(ds, batch_size=None)`; with
-    `num_workers=0` the parts are parsed on one thread a core and no worker process is needed.
+    Yields tensors `[B, C]`, the label in column 0 and the features after it, or with `weights=True` pairs of such a
+    tensor and its weights `[B]`, 0 for a repeated row and 1 for all others. Pass it to `DataLoader(ds,
+    batch_size=None)`; with `num_workers=0` the parts are parsed on one thread a core and no worker process is needed.
 
         glob            a path, file://, s3:// or https:// folder, file or glob
         partitions_glob where the counts (`id,count`) lie, when not in `.meta/shards` beside the parts
@@ -150,7 +150,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             while (piece := rows.take(size)) is not None:
                 yield piece, size
 
-    def _pieces(self, ranges: Iterable[range], workers: int) -> Iterator[Piece]:
+    def _pieces(self, ranges: Iterable[range], workers: int) -> Generator[Piece]:
         """The rows of one range of the row space after the other, each of a later epoch's order."""
         threads = self.threads or max(1, cores() // workers)
         for turn, rows in enumerate(ranges):
@@ -171,14 +171,14 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
 
 def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_glob: str | None = None) -> list[int]:
-    """Rows of each part: from the metadata beside it, or counted now, in parallel and with a notice, where there is none."""
+    """Rows of each part: from the metadata beside it, or, where there is none, counted now, and that is said."""
     known = read_counts(parts, store, partitions_glob)
     # a part that is listed with no rows costs next to nothing to look at, and would otherwise never be looked at
     unknown = [part for part in parts if not known.get(part.uri)]
     if unknown:
         size = sum(part.size or 0 for part in unknown)
         log.warning(
-            "counting the rows of %d of %d parts (%.1f MB), which have no metadata; cabrank shard %s does it once for all",
+            "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
             len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
         )  # fmt: skip
     one_column = Schema(schema.columns[:1], schema.header)
@@ -188,7 +188,8 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
 
 
 def _last_row(piece: Piece | None) -> Piece:
-    assert piece is not None  # a plan's first batch has rows of its own, or borrows one that is in the stream
+    if piece is None:
+        raise CabrankError("the plan's first batch has no row")
     return piece.rows(len(piece.values) - 1, len(piece.values))
 
 
@@ -200,7 +201,7 @@ def _repeat_last(piece: Piece, times: int) -> Piece:
 
 
 def _batch_size(batch_size: int | None, shard_size: int | None) -> int:
-    """The smaller of the two where both are given, as the original class has it; 1 where neither is, as a DataLoader has it."""
+    """The smaller of the two, as in the original class; 1 where neither is given, as in a DataLoader."""
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ConfigError(f"{name} is {value!r}: it counts rows and must be a whole number, 1 or more")

@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cabrank.data.listing import Part, hidden, list_parts
 from cabrank.data.statistics import Moments
-from cabrank.errors import ChangedError, MetadataError, ObjectMissingError
+from cabrank.errors import ChangedError, MetadataError, ObjectMissingError, StorageError
 from cabrank.store import ObjectInfo, Store
 
 META, PLAN, SHARDS, STATS = ".meta/", "plan.json", "shards/", "stats/"
@@ -184,7 +184,7 @@ def read_plan(folder: str, store: Store) -> PlanFile | None:
 def _folder_counts(folder: str, parts: list[Part], store: Store) -> dict[str, int]:
     """Counts from a folder's own metadata, as it stood at one moment."""
     for _ in range(ATTEMPTS):
-        before = list(store.list(folder + META))
+        before = _listed(folder, store)
         if not before:
             return {}
         try:
@@ -199,6 +199,17 @@ def _folder_counts(folder: str, parts: list[Part], store: Store) -> dict[str, in
             return counts
     log.warning("%s%s is being written; its parts are counted anew", folder, META)
     return {}
+
+
+def _listed(folder: str, store: Store) -> list[ObjectInfo]:
+    """What lies under `.meta`; nothing, with a notice, where a web server shows its files but not its folders."""
+    try:
+        return list(store.list(folder + META))
+    except StorageError as error:
+        if not folder.startswith(("http://", "https://")):
+            raise
+        log.warning("%s%s cannot be listed (%s); its parts are counted anew", folder, META, error)
+        return []
 
 
 def _counts_now(folder: str, parts: list[Part], store: Store) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
     part ─► source ─► cut at newlines ─► parse on a thread ─► Block ─► … in the order of the parts and of their rows
 
-One thread a core parses (pyarrow lets go of the interpreter meanwhile); the thread that iterates cuts the blocks. A file
-is read block by block, where it lies; an object is fetched whole and ahead of its turn, within the fetcher's budget.
+One thread a core parses (pyarrow lets go of the interpreter meanwhile); the thread that iterates cuts the blocks. A
+file is read block by block where it lies; an object is fetched whole, ahead of its turn, within the fetcher's budget.
 """
 
 from __future__ import annotations
@@ -114,29 +114,28 @@ class GzipSource:
 
     def _inflate(self, size: int) -> bytes | None:
         """At most `size` more bytes, possibly none yet; None at the end of the file."""
-        compressed = self.stream.unconsumed_tail if self.stream and not self.stream.eof else b""
-        if not compressed:
-            compressed = bytes(self.inner.window(self.read, BLOCK_BYTES // 4))
-            self.read += len(compressed)
-            if self.stream is None or self.stream.eof:  # between members, zero bytes may pad
-                padding = len(compressed) - len(compressed.lstrip(b"\0"))
-                compressed = compressed[padding:]
-                if not compressed:
-                    return b"" if padding else None
-                self.stream = zlib.decompressobj(wbits=31)
-            elif not compressed:
-                if (data := self.stream.decompress(b"", size)) or self.stream.eof:
-                    return data  # zlib had held it back
-                raise DataError(
-                    f"{self.uri}: the gzip file ends in the middle; it was not written whole: make it again"
-                )
+        if self.stream is None or self.stream.eof:
+            compressed = self._more()
+            member = compressed.lstrip(b"\0")  # zero bytes may pad between members and behind the last
+            if not member:
+                return b"" if compressed else None
+            self.stream = zlib.decompressobj(wbits=31)
+        else:
+            member = self.stream.unconsumed_tail or self._more()
         try:
-            data = self.stream.decompress(compressed, size)
+            data = self.stream.decompress(member, size)
         except zlib.error as error:
             raise DataError(f"{self.uri}: no gzip data near byte {self.read}: {error}; make the file again") from error
         if self.stream.eof:
             self.read -= len(self.stream.unused_data)
+        elif not data and not member:
+            raise DataError(f"{self.uri}: the gzip file ends in the middle; it was not written whole: make it again")
         return data
+
+    def _more(self) -> bytes:
+        compressed = bytes(self.inner.window(self.read, BLOCK_BYTES // 4))
+        self.read += len(compressed)
+        return compressed
 
 
 def open_source(part: Part, store: Store, fetcher: Fetcher) -> Source:
