@@ -56,7 +56,10 @@ def show_machine(machine: Machine) -> None:
         say(json_line({"event": "devices", **asdict(machine)}))
         return
     rows = [(f"CPU, {machine.cores} cores", "", "", "")]
-    rows += [(gpu.name, gpu.capability, f"{gpu.memory_bytes / 2**30:.1f} GiB", str(gpu.multiprocessors)) for gpu in machine.gpus]
+    rows += [
+        (gpu.name, gpu.capability, f"{gpu.memory_bytes / 2**30:.1f} GiB", str(gpu.multiprocessors))
+        for gpu in machine.gpus
+    ]
     table("devices", ("device", "capability", "memory", "multiprocessors"), rows)
 
 

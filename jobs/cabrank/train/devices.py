@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from cabrank.data.reading import cores
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -35,16 +37,10 @@ def find_machine() -> Machine:
     """Asks the operating system and CUDA; starts nothing on either."""
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return Machine(
-        cores=usable_cores(),
+        cores=cores(),
         threads=torch.get_num_threads(),
         gpus=tuple(Gpu(g.name, f"{g.major}.{g.minor}", g.total_memory, g.multi_processor_count) for g in gpus),
     )
-
-
-def usable_cores() -> int:
-    """Cores this process may be scheduled on; all of them where the system does not say (macOS)."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def free_bytes(device: torch.device) -> int:

@@ -67,6 +67,7 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def png(figure: Figure) -> bytes:
+    """The figure as a PNG; the same figure gives the same bytes."""
     data = io.BytesIO()
-    figure.savefig(data, format="png", metadata={"Software": None})  # no version in it: same numbers, same bytes
+    figure.savefig(data, format="png", metadata={"Software": None})  # else: matplotlib's version
     return data.getvalue()
