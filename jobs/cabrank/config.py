@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from cabrank.errors import ConfigError
+from cabrank.nulls import RULE, NullPolicy
 
 Dtype = Literal["float64", "float32"]
 
@@ -21,10 +22,10 @@ def _none_word(value: object) -> object:
 
 
 def _check_nulls(value: str) -> str:
-    """`raise`, `drop` or `fill=NUMBER`; the number finite."""
-    from cabrank.data.parse import NullPolicy
-
-    NullPolicy.of(value)
+    try:
+        NullPolicy.of(value)
+    except ConfigError:
+        raise ValueError(RULE) from None  # pydantic's way to say so: the message then names the flag
     return value
 
 
