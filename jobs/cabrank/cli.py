@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import PydanticUndefined
 
-from cabrank.config import BaselineConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
+from cabrank.config import BaselineConfig, CacheConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
 from cabrank.errors import CabrankError
 
 VERBS: dict[type[Config], str] = {
@@ -20,6 +20,7 @@ VERBS: dict[type[Config], str] = {
     ShardConfig: "cabrank.commands.shard",
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
+    CacheConfig: "cabrank.commands.cache",
 }
 
 app = typer.Typer(
