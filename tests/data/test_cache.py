@@ -23,6 +23,7 @@ import pytest
 
 import cabrank
 from cabrank.data.cache import DecodedCache, Key, part_key
+from cabrank.data.cache_care import verify
 from cabrank.errors import ConfigError
 
 ROWS = 1000
@@ -235,6 +236,28 @@ fill.add(matrix("a")); say("filling"); hear()
     assert cache.get(key("a")) is not None
 
 
+def test_a_process_killed_at_any_moment_leaves_no_wrong_entry(cache: DecodedCache) -> None:
+    code = """
+cache = DecodedCache(folder, 3 * (24000 + 8192))
+say("ready")
+while True:
+    for name in "abcdef":
+        cache.put(key(name), matrix(name), {})
+"""
+    for milliseconds in (1, 3, 7, 20, 45):
+        with process(cache.folder, code) as child:
+            assert out(child).readline() == "ready\n"
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(milliseconds / 1000)
+            child.kill()
+            child.wait()
+        assert not [entry for entry in verify(cache.folder) if entry.fault]
+    for name in "abcdef":
+        entry = cache.get(key(name))
+        assert entry is None or np.array_equal(entry.matrix, matrix(name))
+    assert cache.counters.corrupt == 0
+
+
 def test_two_processes_fill_one_entry_once(cache: DecodedCache) -> None:
     code = """
 cache = DecodedCache(folder, 10**9)
@@ -358,7 +381,7 @@ def test_what_is_larger_than_the_limit_is_streamed_with_one_notice(
         with cache.filling(key(name)) as entry:
             assert entry is None
             assert not cache.put(key(name), matrix(name), {})
-    assert len([r for r in caplog.records if "not cached" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "it is not cached" in r.getMessage()]) == 1
     assert cache.counters.streamed == 2
     assert not list(tmp_path.glob("cache/*.cabrank"))
 

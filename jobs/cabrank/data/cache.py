@@ -121,7 +121,7 @@ class DecodedCache:
 
     def put(self, key: Key | None, matrix: Matrix, facts: Facts) -> bool:
         """Stores a whole matrix; see `begin` and `Fill.commit`."""
-        with self.begin(key, len(matrix), matrix.shape[1], matrix.dtype.str) as fill:
+        with self.begin(key, len(matrix), matrix.shape[-1], matrix.dtype.str) as fill:
             fill.add(matrix)
             return fill.commit(facts)
 
@@ -136,9 +136,10 @@ class DecodedCache:
 
     def limit(self) -> int:
         """Bytes that the cache may take on disk."""
-        if self._limit_bytes is None:
-            self._limit_bytes = (self._files.free_bytes() + self._files.scan().total) // 2
-        return self._limit_bytes
+        with self._locked():
+            if self._limit_bytes is None:
+                self._limit_bytes = (self._files.free_bytes() + self._files.scan().total) // 2
+            return self._limit_bytes
 
     def _find(self, key: Key) -> Entry | None:
         try:
@@ -178,10 +179,10 @@ class DecodedCache:
 
     def _drop(self, key: Key, error: CorruptEntryError) -> None:
         path = self._files.entry(key.digest)
-        done = "removed" if self._files.remove(path.name) else "and cannot be removed"
-        log.warning("cache entry %s of %s is unusable, %s: %s; the part is read anew", path, key.uri, done, error)
         with self._locked() as counters:
             counters.corrupt += 1
+            done = "removed" if self._files.remove(path.name) else "and cannot be removed"
+        log.warning("cache entry %s of %s is unusable, %s: %s; the part is read anew", path, key.uri, done, error)
 
     def _start(self, key: Key, size: int) -> BinaryIO | None:
         with self._locked():
@@ -199,13 +200,16 @@ class DecodedCache:
 
     def _make_room(self, key: Key, size: int) -> BinaryIO | None:
         """An empty temporary file that counts as `size` bytes from now on, or None when the matrix should stay out."""
-        if size > self.limit():
-            self._once("large", f"{key.uri} decodes to {size} bytes and the cache may take {self.limit()}: not cached")
+        limit = self.limit()
+        if size > limit:
+            self._once(
+                "large", f"{key.uri} takes {size} bytes decoded, and the cache at most {limit}: it is not cached"
+            )
             return None
         self._files.make()
         with self._locked() as counters, self._files.room_lock():
             listing = self._files.scan()
-            excess = listing.total + size - self.limit()
+            excess = listing.total + size - limit
             leaving = victims(listing.entries, excess, self._uses, key.digest, self._opened)
             if leaving is None:
                 return None

@@ -45,8 +45,8 @@ DTYPES = (
 SUM_WORDS = 509
 """Words that are summed side by side. A prime, so that no page lies on the same columns as its neighbours: pages that
 changed places change the sums."""
-CHUNK_BYTES = SUM_WORDS * 8 * 1024
-"""4 MiB: summed while still in the processor's cache."""
+CHUNK_BYTES = SUM_WORDS * 8 * 256
+"""1 MiB: summed while still in the processor's cache, and little to touch anew for a small part."""
 
 
 class CorruptEntryError(DataError):

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+import numpy as np
+
 from cabrank.data.cache_entry import EntryWriter, Facts, Key, Matrix
 from cabrank.data.cache_folder import CacheFolder
 
@@ -68,7 +70,7 @@ class Fill:
             self._give_up(error)
             return False
         self._temp = self._writer = None
-        self._done(key, written, self._rows * self._columns * int(self._dtype[-1]))
+        self._done(key, written, self._rows * self._columns * np.dtype(self._dtype).itemsize)
         return True
 
     def close(self) -> None:

@@ -38,8 +38,8 @@ LOCKLESS_DEAD_SECONDS = 86400.0
 """The same where the file system has no locks, and nothing tells whether its writer lives."""
 ROOM_WAIT_SECONDS = 5.0
 """Making room takes milliseconds; a process that was stopped in it must not stop the others."""
-QUICK_SCAN_SECONDS = 0.005
-"""Time to look through some thousand entries: not worth saving."""
+QUICK_SCAN_SECONDS = 0.001
+"""Time to look through some hundred entries: not worth saving."""
 
 
 def default_folder() -> Path:
