@@ -29,7 +29,7 @@ NOTES = (
     "over the data. SGD cannot be below it; how far it is above is what more steps, a smaller learning rate or "
     "standardised features could still win. What lies below the optimum needs other features or another model.",
     "The plot shows each batch's loss before its step. A zigzag between two levels means steps too long for the "
-    "steepest direction: columns of large values (a year is about 2,000) make one direction far steeper than the others.",
+    "steepest direction: columns of large values (a year is about 2,000) make one far steeper than the others.",
 )
 
 
@@ -167,9 +167,9 @@ def _grown(steps: Sequence[Step], mean_mse: float) -> DivergedError | None:
 
 
 def _text(value: float) -> str:
-    """Four digits are as many as a comparison needs; counts in full."""
+    """Five digits tell close models apart; counts in full."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if math.isfinite(value) else "not finite"
+    return f"{value:,.5g}" if math.isfinite(value) else "not finite"
