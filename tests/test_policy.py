@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "jobs" / "cabrank"
 FILES = sorted(SOURCE.rglob("*.py"))
 LEVELS = [
-    ["store", "config", "errors"],
+    ["store", "config", "console", "errors", "nulls"],
     ["data", "cluster"],
     ["train", "sync", "features", "local", "cloud"],
     ["commands"],

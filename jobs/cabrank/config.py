@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from cabrank.errors import ConfigError
+from cabrank.nulls import RULE, NullPolicy
 
 Dtype = Literal["float64", "float32"]
 
@@ -21,10 +22,10 @@ def _none_word(value: object) -> object:
 
 
 def _check_nulls(value: str) -> str:
-    """`raise`, `drop` or `fill=NUMBER`; the number finite."""
-    from cabrank.data.parse import NullPolicy
-
-    NullPolicy.of(value)
+    try:
+        NullPolicy.of(value)
+    except ConfigError:
+        raise ValueError(RULE) from None  # pydantic's way to say so: the message then names the flag
     return value
 
 
@@ -135,6 +136,17 @@ class DevicesConfig(Config):
     max_exponent: int = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
     out: str | None = Field(None, description="Folder for the bench's table and plot, local or s3://.")
     endpoint_url: EndpointUrl = None
+
+
+class CacheConfig(Config):
+    """Shows, checks or empties the cache of decoded parts on this machine."""
+
+    verb: ClassVar[str] = "cache"
+    action: Literal["ls", "verify", "clear"] = Field(
+        description="ls lists the entries; verify checks all, removes damaged ones, then exits 3; clear removes all.",
+        json_schema_extra=Argument,
+    )
+    cache_dir: str | None = Field(None, description="Folder of the cache; this user's own when absent.")
 
 
 class DemoConfig(Config):

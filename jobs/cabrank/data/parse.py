@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
+from cabrank.nulls import NullPolicy as NullPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's name for what 3.11 accepts, too
@@ -36,24 +37,6 @@ BOM = b"\xef\xbb\xbf"
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 BLANK_FIELD = re.compile(rb"(?m)(?:(?<=,)|^)[ \t]+(?=[,\r\n]|\Z)")
 INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class NullPolicy:
-    """What becomes of an empty field, a NaN or an infinity: `raise`, `drop` its row, or `fill` in a number."""
-
-    action: Literal["raise", "drop", "fill"] = "raise"
-    value: float = 0.0
-
-    @classmethod
-    def of(cls, text: str) -> NullPolicy:
-        """From `raise`, `drop` or `fill=VALUE`; `ConfigError` for anything else."""
-        word, _, number = text.partition("=")
-        if text in ("raise", "drop"):
-            return cls("raise" if text == "raise" else "drop")
-        if word == "fill" and NUMBER.fullmatch(number.strip()) and np.isfinite(float(number)):
-            return cls("fill", float(number))
-        raise ConfigError(f"nulls is {text!r}: it must be raise, drop or fill=VALUE with a finite number")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def loss_png(steps: Sequence[Step], *, label: str, references: Mapping[str, floa
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper left", frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def _scale(axes: Axes, losses: Sequence[float], references: Sequence[float]) -> Callable[[float], float]:
@@ -59,7 +59,8 @@ def _scale(axes: Axes, losses: Sequence[float], references: Sequence[float]) -> 
     return lambda value: math.log10(value) if value > floor else math.nan
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG; the same figure gives the same bytes."""
     data = io.BytesIO()
-    figure.savefig(data, format="png", metadata={"Software": None})  # no version in it: same numbers, same bytes
+    figure.savefig(data, format="png", metadata={"Software": None})  # else: matplotlib's version
     return data.getvalue()
