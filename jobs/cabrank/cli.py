@@ -13,7 +13,7 @@ import typer
 import typer.core
 from pydantic_core import PydanticUndefined
 
-from cabrank.config import BaselineConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
+from cabrank.config import BaselineConfig, CacheConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
 from cabrank.errors import CabrankError, ConfigError
 
 VERBS: dict[type[Config], str] = {
@@ -22,6 +22,7 @@ VERBS: dict[type[Config], str] = {
     ShardConfig: "cabrank.commands.shard",
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
+    CacheConfig: "cabrank.commands.cache",
 }
 
 EXTRAS = {"matplotlib": "train", "moto": "local", "safetensors": "train", "torch": "train"}

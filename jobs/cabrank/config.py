@@ -138,6 +138,17 @@ class DevicesConfig(Config):
     endpoint_url: EndpointUrl = None
 
 
+class CacheConfig(Config):
+    """Shows, checks or empties the cache of decoded parts on this machine."""
+
+    verb: ClassVar[str] = "cache"
+    action: Literal["ls", "verify", "clear"] = Field(
+        description="ls lists the entries; verify checks all, removes damaged ones, then exits 3; clear removes all.",
+        json_schema_extra=Argument,
+    )
+    cache_dir: str | None = Field(None, description="Folder of the cache; this user's own when absent.")
+
+
 class DemoConfig(Config):
     """The whole flow here, with an embedded S3 and no account: sample, shard, baseline, report."""
 

@@ -177,7 +177,8 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
     unknown = [part for part in parts if not known.get(part.uri)]
     if unknown:
         size = sum(part.size or 0 for part in unknown)
-        log.warning(
+        log.log(
+            logging.WARNING if size > 1e6 or len(unknown) == len(parts) else logging.INFO,
             "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
             len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
         )  # fmt: skip

@@ -105,7 +105,7 @@ def glob_regex(glob: str) -> re.Pattern[str]:
             continue
         closing = glob.find("]", at + 2) if char == "[" else -1
         if closing > 0:
-            inner = glob[at + 1 : closing].replace("\\", r"\\")
+            inner = re.sub(r"([\\\[&~|])", r"\\\1", glob[at + 1 : closing])
             inner = "^" + inner[1:] if inner.startswith("!") else inner
             out, at = out + f"[{inner}]", closing + 1
             continue
