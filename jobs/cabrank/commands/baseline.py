@@ -71,6 +71,8 @@ def open_data(config: BaselineConfig) -> ObjectStorageDataset:
         columns=config.columns,
         nulls=config.nulls,
         dtype=config.dtype,
+        cache_dir=config.cache_dir,
+        cache_bytes=config.cache_bytes,
         tail="uneven",
     )
     if data.rows < config.batch_size:
