@@ -1,4 +1,4 @@
-"""One frozen config class a job: its fields are the command line's flags, a platform's hyperparameters, and `config.json`.
+"""One frozen config class a job: its fields are the command line's flags, the hyperparameters, and `config.json`.
 
 A field's type, default, bounds and help stand here once; `cli.py` makes the flags from them. Values may arrive as
 strings (hyperparameters do): pydantic coerces them by the declared type, and what cannot be coerced is a `ConfigError`.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from cabrank.errors import ConfigError
+from cabrank.nulls import RULE, NullPolicy
 
 Dtype = Literal["float64", "float32"]
 
@@ -21,15 +22,17 @@ def _none_word(value: object) -> object:
 
 
 def _check_nulls(value: str) -> str:
-    """`raise`, `drop` or `fill=NUMBER`; the number finite."""
-    from cabrank.data.parse import NullPolicy
-
-    NullPolicy.of(value)
+    try:
+        NullPolicy.of(value)
+    except ConfigError:
+        raise ValueError(RULE) from None  # pydantic's way to say so: the message then names the flag
     return value
 
 
 OrNone = BeforeValidator(_none_word)
-Argument = {"argument": True}  # json_schema_extra of fields that are positional on the command line
+Argument: dict[str, JsonValue] = {
+    "argument": True
+}  # json_schema_extra of fields that are positional on the command line
 
 Data = Annotated[str, Field(description="Folder or glob of part files: a path, file://, s3:// or https://.")]
 Out = Annotated[str, Field(description="Folder of this run, local or s3://; made when absent.")]

@@ -12,8 +12,13 @@
     └── StorageError                 5  the store cannot be used
         ├── MissingBucketError
         ├── ObjectMissingError          (a listing raises NoDataError instead)
-        ├── AccessError                 credentials absent, expired, or not allowed to
-        └── UnreachableError            no answer, or no good one, after the last try
+        ├── AccessError                 credentials absent, or not allowed to
+        │   └── ExpiredError            transient: credentials past their end; the next try takes fresh ones
+        └── UnreachableError            transient: no answer, a failure of the server's, a short or damaged body
+            └── ThrottledError          transient: the store asks for fewer requests
+
+The three transient ones are tried again (store/retry.py) before anyone sees them; whoever does see one reads in its
+message how often and for how long it was tried.
 
 The other two codes of the table, 4 (lost peer) and 75 (stopped, resumable), belong to training on many nodes.
 A message says what went wrong, the offending value, where (URI, row, column), and what to do about it.
@@ -70,6 +75,8 @@ class StorageError(CabrankError):
     """The object store, or the disk, cannot be used."""
 
     exit_code = 5
+    transient: ClassVar[bool] = False
+    """Whether the same call may succeed a moment later; `store/retry.py` goes by it."""
 
 
 class MissingBucketError(StorageError):
@@ -81,8 +88,20 @@ class ObjectMissingError(StorageError):
 
 
 class AccessError(StorageError):
-    """Credentials are absent, expired, or do not allow the call."""
+    """Credentials are absent, or do not allow the call."""
+
+
+class ExpiredError(AccessError):
+    """Credentials were valid and are no longer; the store forgets them when it raises this."""
+
+    transient = True
 
 
 class UnreachableError(StorageError):
-    """The store did not answer, or only with failures, until the last try."""
+    """The store did not answer, or with a failure, or with fewer bytes than it announced."""
+
+    transient = True
+
+
+class ThrottledError(UnreachableError):
+    """The store asks for fewer requests."""

@@ -11,18 +11,20 @@ error kept as its cause.
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 StorageOptions = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing or a stat says of one object: enough to read exactly these bytes later, or to notice that one cannot."""
+    """What a listing or a stat says of one object: enough to read exactly these bytes later, or to notice otherwise."""
 
     uri: str
     """Canonical, with its scheme."""
@@ -43,9 +45,27 @@ class ObjectInfo:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Of a whole object, as its store keeps it."""
+
+    algorithm: str
+    """`crc32`, or a name that hashlib knows."""
+    value: bytes
+
+    def fits(self, data: bytes | memoryview) -> bool:
+        """Whether `data` is that object."""
+        if self.algorithm == "crc32":
+            return zlib.crc32(data).to_bytes(4, "big") == self.value
+        return hashlib.new(self.algorithm, data).digest() == self.value
+
+
 class Store(ABC):
     """One store, reached with one set of options. Safe to share between threads; picklable; opens its clients
     lazily and anew in a forked child. Methods raise `StorageError`'s children, and `ChangedError` from reads."""
+
+    remote: ClassVar[bool] = True
+    """Whether reading takes a network: then it is worth many requests at once."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -58,12 +78,21 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, info: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes [start, start + length) of the object that `info` describes, all of them or an error: a different object
-        (by ETag, or size and time) is a `ChangedError`; a missing one `ObjectMissingError`. One request, no retry."""
+        """Bytes [start, start + length) of the object that `info` describes, all of them or an error: a different
+        object (by ETag, or size and time) is a `ChangedError`; a missing one `ObjectMissingError`. One request, no
+        retry: `cabrank.data.fetch` adds those."""
+
+    def splittable(self, info: ObjectInfo) -> bool:
+        """Whether ranges of the object can be read one by one and surely belong together; else it is read whole."""
+        return info.size is not None and info.pin != ""
+
+    def checksum(self, info: ObjectInfo) -> Checksum | None:  # noqa: ARG002
+        """The whole object's checksum, where the store keeps one that can be verified here."""
+        return None
 
     @abstractmethod
     def put(self, uri: str, data: bytes) -> ObjectInfo:
-        """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where stores have them."""
+        """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where needed."""
 
     @abstractmethod
     def writer(self, uri: str) -> AbstractContextManager[BinaryIO]:
@@ -81,3 +110,10 @@ def open_store(uri: str, storage_options: StorageOptions | None = None) -> Store
     from cabrank.store.opening import open_by_scheme  # implementations are imported at use
 
     return open_by_scheme(uri, storage_options or {})
+
+
+def canonical(uri: str) -> str:
+    """`uri` (or a glob) as listings spell it: `file:///abs/path` for any path; `s3://` for `s3a://`."""
+    from cabrank.store.opening import canonical_by_scheme
+
+    return canonical_by_scheme(uri)
