@@ -117,6 +117,9 @@ def test_a_folder_that_is_no_cache_is_refused(tmp_path: Path, action: object) ->
 def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
     assert (entries(tmp_path / "no"), verify(tmp_path / "no"), clear(tmp_path / "no")) == ([], [], 0)
     assert not (tmp_path / "no").exists()
+    assert (verify(tmp_path), clear(tmp_path)) == ([], 0), (
+        "and so is an empty one, left by who was killed while making it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,27 @@ def test_eviction_does_not_follow_a_link(tmp_path: Path) -> None:
     assert cache.put(other, np.ones((10, 2)), {})
     assert not os.path.lexists(folder / f"{HEX}.cabrank")
     assert outside.stat().st_size == 10_000
+
+
+def test_locks_and_leftovers_that_are_links_are_not_followed(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "cache", tmp_path / "outside"
+    key = stored(folder)
+    outside.mkdir()
+    (outside / "old").write_text("old")
+    os.utime(outside / "old", (1, 1))
+    other = Key(HEX, "s3://bucket/b.csv")
+    for name in (f"{HEX}.cabrank-lock", "room.cabrank-lock"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(outside / "made")
+    (folder / f"{HEX}.{'b' * 16}.cabrank-temp").symlink_to(outside / "old")
+    cache = DecodedCache(folder, 10**9)
+    with cache.filling(other) as entry:
+        assert entry is None
+        assert cache.put(other, np.ones((10, 2)), {})
+    assert [path.name for path in outside.iterdir()] == ["old"]
+    assert (outside / "old").read_text() == "old"
+    assert not list(folder.glob("*-temp"))
+    assert cache.get(key) is not None
 
 
 def test_verify_names_and_removes_what_is_damaged(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def clear(folder: Path) -> int:
 
 
 def _cache(folder: Path) -> CacheFolder:
-    """`ConfigError` for a folder that exists and that no cache of ours has marked."""
+    """`ConfigError` for a folder that holds anything and that no cache of ours has marked."""
     files = CacheFolder(folder)
-    if folder.exists() and not files.marked():
+    if folder.exists() and any(folder.iterdir()) and not files.marked():
         raise ConfigError(f"{folder} is not a cache of cabrank ({files.marker} is missing): check cache_dir")
     return files

@@ -192,8 +192,8 @@ class CacheFolder:
 
     @contextmanager
     def fill_lock(self, digest: str, wait_seconds: float) -> Iterator[None]:
-        """Held by the first to come. Later ones wait until it is free, and go on without it: they find the entry, or
-        each must parse, and had better do so at the same time."""
+        """Held by the first to come. Later ones wait until it is free, and go on side by side: they find the
+        entry, or each must parse, and had better do so at the same time."""
         name = f"{digest}{LOCK}"
         with self._lock_file(name) as file:
             if file is None:
@@ -204,8 +204,7 @@ class CacheFolder:
                 finally:
                     self.remove(name)  # before it is unlocked: those who wait have it open
             else:
-                _wait_for_lock(file, fcntl.LOCK_SH, wait_seconds)
-                _unlock(file)
+                _wait_for_lock(file, fcntl.LOCK_SH, wait_seconds)  # shared: all who waited enter at once
                 yield
 
     @contextmanager
