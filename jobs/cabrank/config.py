@@ -36,6 +36,18 @@ Argument: dict[str, JsonValue] = {
 
 Data = Annotated[str, Field(description="Folder or glob of part files: a path, file://, s3:// or https://.")]
 Out = Annotated[str, Field(description="Folder of this run, local or s3://; made when absent.")]
+CacheDir = Annotated[
+    str | None,
+    OrNone,
+    Field(
+        description="Folder of decoded parts, so that later epochs do not parse; auto: this user's own; none: no cache."
+    ),
+]
+CacheBytes = Annotated[
+    Annotated[int, Field(ge=0)] | None,
+    OrNone,
+    Field(description="What the cache may take on disk; half of what is free when absent."),
+]
 Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
 Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
 EndpointUrl = Annotated[
@@ -120,6 +132,8 @@ class BaselineConfig(Config):
     )
     dtype: Dtype = Field("float64", description="Of the data and the weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes CUDA when there is one.")
+    cache_dir: CacheDir = "auto"
+    cache_bytes: CacheBytes = None
     seed: Seed = 0
     endpoint_url: EndpointUrl = None
 

@@ -122,7 +122,15 @@ def _print_step(step: StepLike) -> None:
 
 def _progress_line(description: str, unit: str, done: int, total: int | None, seconds: float) -> str:
     rate = done / max(seconds, 1e-9)
-    return json_line({"phase": description, unit: done, "total": total, "seconds": seconds, f"{unit}_per_second": rate})
+    return json_line(
+        {
+            "phase": description,
+            unit: done,
+            "total": total,
+            "seconds": round(seconds, 3),
+            f"{unit}_per_second": round(rate),
+        }
+    )
 
 
 @contextmanager

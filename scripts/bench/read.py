@@ -33,7 +33,7 @@ def bare(paths: list[Path], threads: int) -> int:
 
     def parse(path: Path) -> int:
         data = path.read_bytes()
-        names = next(csv_names([data[: data.index(b'\n')].decode()]))
+        names = next(csv_names([data[: data.index(b"\n")].decode()]))
         table = csv.read_csv(
             pa.py_buffer(data),
             csv.ReadOptions(use_threads=False, block_size=len(data)),

@@ -1,4 +1,4 @@
-"""The dataset against rows that carry their own number: who reads what, in which batch, from files as people have them."""
+"""The dataset on rows that carry their own number: who reads what, in which batch, from files as people have them."""
 
 from __future__ import annotations
 
@@ -120,9 +120,7 @@ def test_more_ranks_than_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [20, 100, 1 << 22])
-def test_batches_over_many_blocks_and_parts(
-    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_over_many_blocks_and_parts(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading.cut_block, "__defaults__", (block_bytes,))
     ds = ObjectStorageDataset(write(tmp_path, [100, 3, 200]), batch_size=32, tail="uneven")
     got = list(batches(ds))
@@ -264,9 +262,7 @@ def test_real_files_variety(tmp_path: Path) -> None:
     assert [part.number for part in ds.parts] == [0, 1, 2, 3]
 
 
-def test_counting_is_said_once_and_metadata_makes_it_needless(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_counting_is_said_once_and_metadata_makes_it_needless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cabrank"):
         ObjectStorageDataset(write(tmp_path, COUNTS, meta=False), batch_size=3)
     assert [r.message for r in caplog.records if "counting the rows of 5 of 5 parts" in r.message] != []
@@ -377,3 +373,70 @@ def test_numbers_arrive_exactly(tmp_path: Path) -> None:
     (tmp_path / "part-00000.csv").write_text("a,b,c\n" + "\n".join(lines))
     got = torch.cat(list(batches(ObjectStorageDataset(str(tmp_path), batch_size=64))))
     assert np.array_equal(got.numpy(), values)
+
+
+def read_all(ds: ObjectStorageDataset) -> list[list[float]]:
+    return [row for batch in batches(ds) for row in batch.tolist()]
+
+
+@pytest.mark.parametrize("nulls", ["drop", "fill=9"])
+def test_the_second_epoch_comes_from_the_cache(tmp_path: Path, nulls: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading.cut_block, "__defaults__", (30,))
+    folder = write(tmp_path, [50, 0, 30])
+    text = (tmp_path / "part-00002-a-c000.csv").read_text()
+    (tmp_path / "part-00002-a-c000.csv").write_text(text.replace("61,123", "61,").replace("79,159", "79,inf"))
+    plain = read_all(ObjectStorageDataset(folder, batch_size=7, nulls=nulls))
+    assert len(plain) == (78 if nulls == "drop" else 80)
+    options: dict[str, Any] = {"batch_size": 7, "nulls": nulls, "cache_dir": str(tmp_path / "cache")}
+    ds = ObjectStorageDataset(folder, **options)
+    assert read_all(ds) == plain
+    other = ObjectStorageDataset(folder, **options)  # knows the same parts
+    for part in tmp_path.glob("part-*.csv"):
+        part.unlink()  # whatever is read now is read from the cache
+    assert read_all(ds) == plain
+    assert read_all(other) == plain
+    assert other.dropped == (2 if nulls == "drop" else 0)
+
+
+def test_changed_batches_do_not_reach_the_cache(tmp_path: Path) -> None:
+    folder = write(tmp_path, [50, 30])
+    ds = ObjectStorageDataset(folder, batch_size=20, cache_dir=str(tmp_path / "cache"))
+    for _ in range(3):
+        seen = []
+        for batch in batches(ds):
+            seen += batch[:, 0].int().tolist()
+            batch.fill_(-1)
+        assert seen == list(range(80))
+
+
+def test_ranks_that_share_a_part_find_all_of_it_in_the_cache(tmp_path: Path) -> None:
+    folder = write(tmp_path, [90])
+    ranks = [
+        ObjectStorageDataset(folder, batch_size=8, worker=r, replicas=3, cache_dir=str(tmp_path / "cache"))
+        for r in range(3)
+    ]
+    assert numbers(list(batches(ranks[1]))) == list(range(30, 60))
+    (tmp_path / "part-00000-a-c000.csv").unlink()
+    assert numbers(list(batches(ranks[0]))) == list(range(30))
+    assert numbers(list(batches(ranks[2]))) == list(range(60, 90))
+
+
+def test_an_iteration_given_up_leaves_no_half_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading.cut_block, "__defaults__", (30,))
+    folder = write(tmp_path, [500, 500])
+    ds = ObjectStorageDataset(folder, batch_size=8, cache_dir=str(tmp_path / "cache"))
+    stream = batches(ds)
+    assert next(stream)[:, 0].tolist() == list(range(8))
+    stream.close()  # type: ignore[attr-defined]
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert left <= {".cabrank-cache", "room.cabrank-lock"}
+    assert numbers(list(batches(ds))) == list(range(1000))
+
+
+def test_a_fault_is_no_entry(tmp_path: Path) -> None:
+    folder = write(tmp_path, [5, 5])
+    (tmp_path / "part-00001-a-c000.csv").write_text("y,x\n5,11\n6,word\n7,1\n8,1\n9,1\n")
+    ds = ObjectStorageDataset(folder, batch_size=5, cache_dir=str(tmp_path / "cache"))
+    for _ in range(2):
+        with pytest.raises(BadValueError, match="row 2: column 'x': 'word' is no number"):
+            list(batches(ds))

@@ -36,7 +36,7 @@ def run(config: BaselineConfig) -> None:
     folder = RunFolder(config.out, config.storage_options())
     folder.claim(config.verb, config.model_dump())
 
-    batches, reference = reference_pass(data)
+    batches, reference = reference_pass(data, device)
     dropped = data.dropped
     model = start(config, len(data.columns) - 1).to(device)
     taken, failure = descend(config, model, batches)
@@ -71,6 +71,8 @@ def open_data(config: BaselineConfig) -> ObjectStorageDataset:
         columns=config.columns,
         nulls=config.nulls,
         dtype=config.dtype,
+        cache_dir=config.cache_dir,
+        cache_bytes=config.cache_bytes,
         tail="uneven",
     )
     if data.rows < config.batch_size:
@@ -78,15 +80,15 @@ def open_data(config: BaselineConfig) -> ObjectStorageDataset:
     return data
 
 
-def reference_pass(data: ObjectStorageDataset) -> tuple[Iterable[torch.Tensor], LeastSquares]:
+def reference_pass(data: ObjectStorageDataset, device: torch.device) -> tuple[Iterable[torch.Tensor], LeastSquares]:
     """One epoch, folded into what answers for every linear model; and the batches to train on: the data, or where all
-    of it was one batch, that batch, since it is in memory already."""
+    of it was one batch, that batch, on the device: it is in memory anyway, and need not be read again."""
     reference, batches = LeastSquares(), cast("Iterable[torch.Tensor]", data)
     with track("reference pass", total=data.rows) as advance:
         for batch in batches:
             reference.add(batch.numpy())
             advance(len(batch))
-    return [batch] if len(data) == 1 else batches, reference
+    return [batch.to(device)] if len(data) == 1 else batches, reference
 
 
 def start(config: BaselineConfig, features: int) -> LinearRegression:

@@ -29,7 +29,7 @@ NOTES = (
     "over the data. SGD cannot be below it; how far it is above is what more steps, a smaller learning rate or "
     "standardised features could still win. What lies below the optimum needs other features or another model.",
     "The plot shows each batch's loss before its step. A zigzag between two levels means steps too long for the "
-    "steepest direction: columns of large values (a year is about 2,000) make one direction far steeper than the others.",
+    "steepest direction: columns of large values (a year is about 2,000) make one far steeper than the others.",
 )
 
 
@@ -124,22 +124,42 @@ class Results:
         caption = (
             f"Loss of {len(self.steps)} iterations, and what the mean and the best linear model reach on all rows."
         )
-        figures = [[name, _text(value)] for name, value in self.summary.items() if isinstance(value, int | float)]
         return Report(
             title=f"baseline: {self.columns[0]} by linear regression",
-            summary=f"After {len(self.steps)} iterations SGD is off by {_text(self.sgd.rmse)} (RMSE). "
-            f"Always predicting the mean is off by {_text(self.mean.rmse)}, "
-            f"the best linear model by {_text(self.optimum.rmse)}.",
+            summary=self._sentence(),
             alert=str(self.failure or ""),
             tables=(
                 Table(title=title, header=header, rows=rows),
-                Table(title="The run", header=("figure", "value"), rows=figures),
+                Table(title="The run", header=("", ""), rows=self._figures()),
             ),
             pictures=(Picture(png=png, alt="Mean squared error of each iteration", caption=caption),),
             notes=NOTES,
             settings=self.config.model_dump(),
             footer=f"cabrank {cabrank_version()}",
         )
+
+    def _sentence(self) -> str:
+        sgd = f"After {len(self.steps)} iterations SGD is off by {_text(self.sgd.rmse)} (RMSE)"
+        if self.failure:
+            sgd = f"SGD diverged within {len(self.steps)} iterations"
+        mean, optimum = _text(self.mean.rmse), _text(self.optimum.rmse)
+        return f"{sgd}. Always predicting the mean is off by {mean}, the best linear model by {optimum}."
+
+    def _figures(self) -> list[list[str]]:
+        found = self.summary
+        texts = {
+            "rows in the data": found["data_rows"],
+            "rows left out by --nulls": found["dropped_rows"],
+            "rows trained on, repeats counted": found["rows"],
+            "iterations": found["steps"],
+            "passes begun over the data": found["epochs"],
+            "seconds an iteration (median)": found["seconds_per_iteration"],
+            "seconds waiting for its batch (median)": found["wait_seconds_per_iteration"],
+            f"RMSE over the last {min(RECENT_STEPS, len(self.steps))} batches": found["train_rmse"],
+            "device": found["device"],
+            "precision": found["dtype"],
+        }
+        return [[name, _text(value) if isinstance(value, int | float) else str(value)] for name, value in texts.items()]
 
     def _row(self, name: str, model: LinearModel) -> list[str]:
         ratio = model.rmse / self.optimum.rmse if self.optimum.rmse else math.nan
@@ -167,9 +187,7 @@ def _grown(steps: Sequence[Step], mean_mse: float) -> DivergedError | None:
 
 
 def _text(value: float) -> str:
-    """Four digits are as many as a comparison needs; counts in full."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    """Five digits tell close models apart; counts in full."""
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if math.isfinite(value) else "not finite"
+    return f"{value:,.5g}" if math.isfinite(value) else "not finite"

@@ -15,10 +15,11 @@ from cabrank.config import ShardConfig
 from cabrank.console import json_line, say, table, track
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
-from cabrank.data.parse import NullPolicy, Schema
+from cabrank.data.parse import Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
 from cabrank.errors import ConfigError, MetadataError
+from cabrank.nulls import NullPolicy
 from cabrank.store import Store, canonical, open_store
 
 log = logging.getLogger("cabrank")

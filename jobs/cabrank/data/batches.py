@@ -40,13 +40,14 @@ class Piece(NamedTuple):
         return np.delete(self.values, self.bad, axis=0) if len(self.bad) else self.values
 
 
-Read = Callable[[Sequence[Part], Sequence[int]], Iterator[Block]]
-"""Reads parts up to a row of each: `read_blocks` with all but its first arguments and `stops` filled in."""
+Read = Callable[[Sequence[Part], Sequence[int], Sequence[int]], Iterator[Block]]
+"""(parts, a row of each behind which nothing is needed, rows expected in each) → blocks, as of `read_blocks`."""
 
 
 def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Iterator[Piece]:
     """The rows of the spans, in order. `MetadataError` where a part ends at another row than `counts` says."""
-    for block in read([parts[span.part] for span in spans], [span.stop for span in spans]):
+    places = [span.part for span in spans]
+    for block in read([parts[i] for i in places], [span.stop for span in spans], [counts[i] for i in places]):
         span = spans[block.place]
         planned = counts[span.part]
         if block.end_row > planned or (block.last and block.end_row < planned):

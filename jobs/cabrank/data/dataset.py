@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,12 +15,16 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from cabrank.data.batches import Buffers, Piece, RowStream, span_pieces
+from cabrank.data.cache import DecodedCache
+from cabrank.data.cached import PartCache
+from cabrank.data.fetch import Fetcher
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import read_counts
-from cabrank.data.parse import NullPolicy, Schema
+from cabrank.data.parse import Schema
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.shards import Plan, Tail, make_plan
 from cabrank.errors import CabrankError, ConfigError
+from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
 
 log = logging.getLogger("cabrank")
@@ -40,7 +45,9 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         shard_size      the original class's word for the same; the smaller of the two counts
         worker          this process's rank, 0 … replicas - 1
         replicas        how many ranks share the data
-        cache_dir       folder for decoded matrices; the second epoch does not parse. None: no cache
+        cache_dir       folder for decoded parts, so that the second epoch does not parse; "auto" is one in the user's
+                        cache folder, None: no cache
+        cache_bytes     what the cache may take on disk; half of what is free when None
         label, columns  names; the first column and all others when None
         nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller
         dtype           float64 | float32, a name or torch's
@@ -65,6 +72,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         replicas: int | None = None,
         cache_dir: str | None = None,
         *,
+        cache_bytes: int | None = None,
         label: str | None = None,
         columns: str | Sequence[str] | None = None,
         nulls: str = "raise",
@@ -93,6 +101,8 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
         self._buffers = Buffers()
+        self._fetcher = Fetcher(self.store)
+        self._cache = self._open_cache(cache_dir, cache_bytes)
         self.dropped = 0
         """Rows that nulls=drop has left out so far, in this process."""
 
@@ -138,6 +148,8 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
                 # behind the stream stands a batch of nothing but its last row once more
                 piece = rows.take(batch.stop - batch.start) or _last_row(piece)
                 yield _repeat_last(piece, batch.repeated) if batch.repeated else piece, batch.owned
+            if self._cache:  # the rest of the last part goes there
+                deque(pieces, maxlen=0)
 
     def _cycled(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
         """The same without an end: each worker goes round and round in its share of the rank's lane."""
@@ -156,6 +168,8 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         for turn, rows in enumerate(ranges):
             plan = replace(self.plan, epoch=self.plan.epoch + turn)
             spans = list(plan.spans(rows.start, rows.stop))
+            if self._cache:  # next round's order is not known to be this one's, but it is the best guess
+                self._cache.cache.needed(2 * [self._cache.key(self.parts[span.part]) for span in spans])
             yield from span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))
 
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
@@ -164,10 +178,17 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         weights[:owned] = 1
         return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
 
-    def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int]) -> Iterator[Block]:
+    def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         return read_blocks(
-            parts, self.store, self.schema, self.nulls, dtype=self._numpy_dtype, stops=stops, threads=threads
-        )
+            parts, self.store, self.schema, self.nulls,
+            dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+        )  # fmt: skip
+
+    def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
+        if folder is None:
+            return None
+        cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
+        return PartCache(cache, self.schema, self.nulls, self._numpy_dtype)
 
 
 def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_glob: str | None = None) -> list[int]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
-from cabrank.nulls import NullPolicy as NullPolicy
+from cabrank.nulls import NullPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's name for what 3.11 accepts, too
@@ -150,6 +150,13 @@ def _row_end(data: memoryview, start: int) -> int | None:
             return newline + 1
         at = newline + 1
     return None
+
+
+def parser_version() -> str:
+    """Names the rules by which bytes become numbers: what one of them made is no other's."""
+    import pyarrow as pa
+
+    return f"pyarrow-{pa.__version__}"
 
 
 def read_schema(head: bytes, uri: str, label: str | None = None, columns: str | Sequence[str] | None = None) -> Schema:

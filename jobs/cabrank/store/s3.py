@@ -125,7 +125,7 @@ class S3Store(Store):
             failure = translate(error, uri, endpoint_of(self._options))
             if failure is None:
                 raise
-            if isinstance(failure, ExpiredError):
+            if isinstance(failure, ExpiredError) and "key" not in self._options:
                 self._client.forget(client)  # the next try reads the credentials anew
             raise failure from error
 

@@ -63,7 +63,7 @@ class Feed:
 
     def _fetch(self) -> Numbered:
         epoch, batch = next(self._batches)
-        if self._copies is None:
+        if self._copies is None or batch.is_cuda:  # there already
             return epoch, batch
         with torch.cuda.stream(self._copies):
             return epoch, batch.pin_memory().to(self._device, non_blocking=True)

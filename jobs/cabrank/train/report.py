@@ -12,7 +12,7 @@ from string import Template
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A titled table; the first column is text, the others are set as numbers."""
+    """A titled table; the first column is text, the others are set as numbers. A header of empty names is not drawn."""
 
     title: str
     header: Sequence[str]
@@ -69,12 +69,13 @@ def _section(title: str, parts: Iterable[str]) -> str:
 
 
 def _table(table: Table, *, numbers: bool = True) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    head = f"<thead><tr>{names}</tr></thead>" if any(table.header) else ""
     body = "".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
     kind = "numbers" if numbers else "words"
     # focusable, so that a keyboard can scroll what is wider than the screen
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-    drawn = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    drawn = f'<table class="{kind}">{head}<tbody>{body}</tbody></table>'
     return _section(table.title, [f"{scroll}{drawn}</div>"])
 
 

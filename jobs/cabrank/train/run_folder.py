@@ -46,6 +46,10 @@ class RunFolder:
             raise ValueError(f"{name!r} is not in RESULTS, so that the next run would not remove it")
         return self._store.put(self.uri + name, data).uri
 
+    def read(self, name: str) -> bytes:
+        """The whole of one file; `ObjectMissingError` where the run has not left it."""
+        return self._store.read(self._store.stat(self.uri + name))
+
     def finish(self, summary: Mapping[str, object]) -> None:
         """Publishes summary.json, after everything else; numbers that are not finite become null."""
         self._write_json(SUMMARY, summary)
@@ -56,7 +60,7 @@ class RunFolder:
 
     def _holds_run(self) -> bool:
         try:
-            config = json.loads(self._store.read(self._store.stat(self.uri + CONFIG)))
+            config = json.loads(self.read(CONFIG))
         except (ObjectMissingError, ValueError):  # none, or one that is no JSON
             return False
         return isinstance(config, dict) and {"job", "cabrank"} <= config.keys()
