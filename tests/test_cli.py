@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cabrank.cli import VERBS
+from cabrank.local.store import EmbeddedStore
 
 VERB_NAMES = [config.verb for config in VERBS]
 
@@ -132,6 +133,26 @@ def test_an_absent_extra_is_named() -> None:
     body = "sys.modules['torch'] = None; import torch.nn"
     done = subprocess.run(_with_verb(body), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "cabrank: this verb needs torch: pip install 'cabrank[train]'\n")
+
+
+def test_a_folder_without_parts_exits_3_and_names_it(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").touch()
+    for arguments in (["shard", str(tmp_path)], ["baseline", "--data", str(tmp_path), "--out", str(tmp_path / "run")]):
+        done = cabrank(*arguments)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("cabrank: ")
+        assert str(tmp_path) in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["_SUCCESS"]
+
+
+def test_a_missing_bucket_exits_5_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedStore() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        done = cabrank("shard", "s3://no-such-bucket/csv")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "s3://no-such-bucket" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_ctrl_c_exits_130_without_a_traceback() -> None:

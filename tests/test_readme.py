@@ -20,7 +20,9 @@ BIN = Path(sys.executable).parent
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    """The fenced blocks of one language; "" for those of none."""
+    fenced = README.split("```")[1::2]
+    return [body for first, _, body in (block.partition("\n") for block in fenced) if first == language]
 
 
 SCRIPTS, LOCAL, ON_S3 = blocks("sh")
@@ -79,11 +81,8 @@ def test_each_verb_stands_in_the_table_of_jobs() -> None:
 
 
 def test_the_tree_shows_only_what_exists() -> None:
-    tree = next(
-        block
-        for block in re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-        if "jobs/cabrank/ " in block
-    )
+    tree = blocks("")[-1]
+    assert tree.startswith("jobs/cabrank/ ")
     for line in tree.splitlines():
         name = line.split()[0]
         assert (ROOT / ("jobs/cabrank" if line.startswith("  ") else "") / name).exists(), name

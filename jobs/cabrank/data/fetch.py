@@ -71,6 +71,11 @@ class Fetcher:
         with engine.lock:
             return replace(engine.ledger)
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many the store bears just now: fewer than at the start after it has throttled."""
+        return self._engine.get().gate.limit
+
     def fetch(self, info: ObjectInfo) -> Buffer:
         """The whole object that `info` describes. Errors as of `Store.read`; transient ones only after the last try,
         with the number of tries, the seconds they took and the last cause."""

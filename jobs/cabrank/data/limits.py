@@ -20,6 +20,11 @@ class Budget:
         self._queue: deque[object] = deque()
         self._changed = Condition()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for their bytes."""
+        return len(self._queue)
+
     @contextmanager
     def hold(self, amount: int) -> Iterator[None]:
         """Waits for `amount` bytes and gives them back when the block ends."""

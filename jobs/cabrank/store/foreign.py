@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from cabrank.errors import (
     AccessError,
@@ -64,19 +65,13 @@ class ForeignStore(Store):
 
     @contextmanager
     def writer(self, uri: str) -> Iterator[BinaryIO]:
-        fs = self._fs.get()
-        with _translated(uri):
-            fs.makedirs(uri.rsplit("/", 1)[0], exist_ok=True)
-            file = fs.open(uri, "wb", autocommit=False)
-        try:
-            yield file
+        with tempfile.NamedTemporaryFile() as file:  # uploaded at the end: not all of fsspec's own can be called off
+            yield cast(BinaryIO, file)
+            file.flush()
             with _translated(uri):
-                file.close()
-                file.commit()
-        except BaseException:
-            file.close()
-            file.discard()
-            raise
+                fs = self._fs.get()
+                fs.makedirs(uri.rpartition("/")[0], exist_ok=True)
+                fs.put_file(file.name, uri)
 
     def delete(self, uri: str) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, TypeVar
 
 from botocore.exceptions import ClientError
@@ -197,7 +197,7 @@ def _etag(answer: Mapping[str, Any]) -> str | None:
 
 def _body(answer: Mapping[str, Any], info: ObjectInfo, start: int, length: int | None) -> bytes:
     """The bytes asked for, or an error: a server that ignored the range or the pin is found out here."""
-    with answer["Body"] as body:
+    with closing(answer["Body"]) as body:  # as its own context it would be the bare stream, which checks nothing
         if info.etag is not None and _etag(answer) not in (None, info.etag):
             raise ChangedError(f"{info.uri} was replaced after it was planned: list and plan again")
         if (start or length != info.size) and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):

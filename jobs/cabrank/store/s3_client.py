@@ -28,6 +28,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         if not isinstance(options.get(word) or {}, Mapping):
             raise ConfigError(f"storage_options' {word} is {options[word]!r}: give a mapping")
     check_words(options.get("client_kwargs") or {}, CLIENT_WORDS, "storage_options' client_kwargs")
+    if bool(options.get("key")) != bool(options.get("secret")):
+        raise ConfigError("storage_options have one of key and secret: give both, or neither to use the environment's")
     is_anonymous(options)
 
 

@@ -96,7 +96,7 @@ EXCEPTIONS: tuple[tuple[tuple[type[Exception], ...], Rule], ...] = (
     ((boto.IncompleteReadError, boto.ResponseStreamingError), (UnreachableError, _CUT)),
     ((boto.ReadTimeoutError,), (UnreachableError, "the answer stopped coming: check the network")),
     ((boto.ConnectionError, boto.HTTPClientError), (UnreachableError, _CHECK_HOST)),
-    ((HTTPError, OSError), (UnreachableError, _CUT)),  # a body's, which boto3 lets through in places
+    ((HTTPError,), (UnreachableError, _CUT)),  # a body's, which boto3 lets through in places
     ((boto.ParamValidationError, boto.BotoCoreError), (ConfigError, "boto3 refuses it: check URI and options")),
 )  # fmt: skip
 """By class, the first that fits; what has no answer from the server has no code."""

@@ -98,14 +98,13 @@ class WebStore(Store):
         _refuse(uri)
 
     def _links(self, folder: str) -> tuple[str, ...]:
-        """All files linked from an index page and from those below it, once each; none where there is no page."""
+        """All files linked from an index page and from those below it; none where there is no page."""
         from fsspec.implementations.http import HTTPFileSystem
 
-        fs = HTTPFileSystem(
-            use_listings_cache=False, skip_instance_cache=True, client_kwargs={"headers": dict(self._headers)}
-        )
+        kwargs = {"headers": dict(self._headers)}
+        fs = HTTPFileSystem(use_listings_cache=False, skip_instance_cache=True, client_kwargs=kwargs)
         try:
-            return tuple(fs.find(folder))
+            return tuple(_below(fs, folder))
         except FileNotFoundError:
             return ()
         except Exception as error:
@@ -143,6 +142,17 @@ class WebStore(Store):
                 answer.release_conn()
         except HTTPError as error:
             raise UnreachableError(f"{uri}: no whole answer: {error}: check address and network") from error
+
+
+def _below(fs: Any, folder: str) -> Iterator[str]:
+    for link in sorted(set(fs.ls(folder, detail=False))):
+        name = link.removeprefix(folder)
+        if name in (link, "") or "?" in name or "#" in name:
+            continue  # up, to itself, or the same page in another order
+        if name.endswith("/"):
+            yield from _below(fs, link)
+        else:
+            yield link
 
 
 class _EmptyObjectError(StorageError):
