@@ -24,8 +24,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "local":
         yield str(tmp_path / "runs" / "a run, 1+1%"), {}
         return
-    with EmbeddedStore("runs") as store:
-        yield "s3://runs/a run, 1+1%", store.storage_options
+    bucket = request.getfixturevalue("s3")
+    yield f"{bucket.uri}/a run, 1+1%", bucket.storage_options
 
 
 def contents(place: Place) -> dict[str, bytes]:
