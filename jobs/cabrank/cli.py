@@ -1,18 +1,20 @@
-"""The verbs of the command line. Each verb's flags are its config's fields; a verb's module is imported when it runs."""
+"""The verbs of the command line. A verb's flags are its config's fields; its module is imported when it runs."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+import typer.core
 from pydantic_core import PydanticUndefined
 
-from cabrank.config import BaselineConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
-from cabrank.errors import CabrankError
+from cabrank.config import BaselineConfig, CacheConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
+from cabrank.errors import CabrankError, ConfigError
 
 VERBS: dict[type[Config], str] = {
     DemoConfig: "cabrank.commands.demo",
@@ -20,10 +22,24 @@ VERBS: dict[type[Config], str] = {
     ShardConfig: "cabrank.commands.shard",
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
+    CacheConfig: "cabrank.commands.cache",
 }
+
+EXTRAS = {"matplotlib": "train", "moto": "local", "safetensors": "train", "torch": "train"}
+"""Packages that a verb may find absent, and the extra of ours that brings each."""
+
+
+class _Verbs(typer.core.TyperGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"there is no verb {args[0]!r}; there are: {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="cabrank",
+    cls=_Verbs,
+    rich_markup_mode=None,  # plain text: a boxed message breaks URIs apart, and logs are no terminal
     help="Train PyTorch models on part files in S3, on AWS Batch or SageMaker, and on this machine first.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,12 +61,13 @@ def _parameter(config: type[Config], name: str) -> inspect.Parameter:
     field = config.model_fields[name]
     default = None if field.default is PydanticUndefined else field.default
     required = field.is_required()
+    flag = f"--{name.replace('_', '-')}"
     if field.annotation is bool:
-        kind: Any = Annotated[bool, typer.Option(help=field.description)]
+        kind: Any = Annotated[bool, typer.Option(flag, help=field.description)]
     elif config.is_argument(name):
         kind = Annotated[str, typer.Argument(help=field.description, show_default=False)]
     else:
-        option = typer.Option(f"--{name.replace('_', '-')}", help=field.description, metavar=_metavar(field.annotation))
+        option = typer.Option(flag, help=field.description, metavar=_metavar(field.annotation))
         kind = Annotated[str if required or default is not None else str | None, option]
         default = None if default is None else str(default)
     return inspect.Parameter(
@@ -81,24 +98,31 @@ def _verb(config: type[Config], module: str) -> Callable[..., None]:
 
 
 for _config, _module in VERBS.items():
-    app.command(name=_config.verb)(_verb(_config, _module))
+    app.command(name=_config.verb, short_help=_config.__doc__)(_verb(_config, _module))  # uncut in the list of verbs
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line and exits with the code of `cabrank.errors`; 2 for wrong usage, 130 for Ctrl-C."""
+    logging.basicConfig(format="%(name)s: %(message)s")  # to stderr
+    logging.getLogger("cabrank").setLevel(logging.INFO)
     try:
-        app(args=argv)
+        app(args=argv, prog_name="cabrank")
     except CabrankError as error:
         typer.echo(f"cabrank: {error}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        extra = {"torch": "train", "matplotlib": "train", "safetensors": "train", "moto": "local"}.get(error.name or "")
-        if extra is None:
-            raise
-        typer.echo(f"cabrank: this verb needs {error.name}: pip install 'cabrank[{extra}]'", err=True)
-        sys.exit(2)
-    except Exception:  # what we did not raise on purpose is ours: the traceback, and the code that says so
-        import traceback
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise _fault() from error
+        typer.echo(f"cabrank: this verb needs {package}: pip install 'cabrank[{EXTRAS[package]}]'", err=True)
+        sys.exit(ConfigError.exit_code)
+    except Exception as error:
+        raise _fault() from error
 
-        traceback.print_exc()
-        sys.exit(CabrankError.exit_code)
+
+def _fault() -> SystemExit:
+    """What we did not raise on purpose is ours: the traceback, and the code that says so."""
+    import traceback
+
+    traceback.print_exc()
+    return SystemExit(CabrankError.exit_code)

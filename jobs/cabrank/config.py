@@ -1,4 +1,4 @@
-"""One frozen config class a job: its fields are the command line's flags, a platform's hyperparameters, and `config.json`.
+"""One frozen config class a job: its fields are the command line's flags, the hyperparameters, and `config.json`.
 
 A field's type, default, bounds and help stand here once; `cli.py` makes the flags from them. Values may arrive as
 strings (hyperparameters do): pydantic coerces them by the declared type, and what cannot be coerced is a `ConfigError`.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from cabrank.errors import ConfigError
+from cabrank.nulls import RULE, NullPolicy
 
 Dtype = Literal["float64", "float32"]
 
@@ -21,18 +22,32 @@ def _none_word(value: object) -> object:
 
 
 def _check_nulls(value: str) -> str:
-    """`raise`, `drop` or `fill=NUMBER`; the number finite."""
-    from cabrank.data.parse import NullPolicy
-
-    NullPolicy.of(value)
+    try:
+        NullPolicy.of(value)
+    except ConfigError:
+        raise ValueError(RULE) from None  # pydantic's way to say so: the message then names the flag
     return value
 
 
 OrNone = BeforeValidator(_none_word)
-Argument = {"argument": True}  # json_schema_extra of fields that are positional on the command line
+Argument: dict[str, JsonValue] = {
+    "argument": True
+}  # json_schema_extra of fields that are positional on the command line
 
 Data = Annotated[str, Field(description="Folder or glob of part files: a path, file://, s3:// or https://.")]
 Out = Annotated[str, Field(description="Folder of this run, local or s3://; made when absent.")]
+CacheDir = Annotated[
+    str | None,
+    OrNone,
+    Field(
+        description="Folder of decoded parts, so that later epochs do not parse; auto: this user's own; none: no cache."
+    ),
+]
+CacheBytes = Annotated[
+    Annotated[int, Field(ge=0)] | None,
+    OrNone,
+    Field(description="What the cache may take on disk; half of what is free when absent."),
+]
 Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
 Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
 EndpointUrl = Annotated[
@@ -117,6 +132,8 @@ class BaselineConfig(Config):
     )
     dtype: Dtype = Field("float64", description="Of the data and the weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes CUDA when there is one.")
+    cache_dir: CacheDir = "auto"
+    cache_bytes: CacheBytes = None
     seed: Seed = 0
     endpoint_url: EndpointUrl = None
 
@@ -133,6 +150,17 @@ class DevicesConfig(Config):
     max_exponent: int = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
     out: str | None = Field(None, description="Folder for the bench's table and plot, local or s3://.")
     endpoint_url: EndpointUrl = None
+
+
+class CacheConfig(Config):
+    """Shows, checks or empties the cache of decoded parts on this machine."""
+
+    verb: ClassVar[str] = "cache"
+    action: Literal["ls", "verify", "clear"] = Field(
+        description="ls lists the entries; verify checks all, removes damaged ones, then exits 3; clear removes all.",
+        json_schema_extra=Argument,
+    )
+    cache_dir: str | None = Field(None, description="Folder of the cache; this user's own when absent.")
 
 
 class DemoConfig(Config):

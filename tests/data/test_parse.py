@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabrank.data.parse import BlockError, NullPolicy, Schema, locate, parse_block, read_schema, split_header
+from cabrank.data.parse import BlockError, Schema, locate, parse_block, read_schema, split_header
 from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
+from cabrank.nulls import NullPolicy
 
 AB = Schema(("a", "b"))
 GOOD = [

@@ -110,7 +110,7 @@ def test_a_rank_reads_about_its_share_of_the_parts() -> None:
 
 def test_a_seed_orders_the_parts_the_same_everywhere_and_differently_each_epoch() -> None:
     def order(seed: int, epoch: int, world: int = 1) -> list[int]:
-        return Plan((3,) * 50, 2, world, "pad", seed, epoch).order.tolist()
+        return list(map(int, Plan((3,) * 50, 2, world, "pad", seed, epoch).order))
 
     assert sorted(order(7, 0)) == list(range(50))
     assert order(7, 0) == order(7, 0, world=4)

@@ -40,13 +40,14 @@ class Piece(NamedTuple):
         return np.delete(self.values, self.bad, axis=0) if len(self.bad) else self.values
 
 
-Read = Callable[[Sequence[Part], Sequence[int]], Iterator[Block]]
-"""Reads parts up to a row of each: `read_blocks` with all but its first arguments and `stops` filled in."""
+Read = Callable[[Sequence[Part], Sequence[int], Sequence[int]], Iterator[Block]]
+"""(parts, a row of each behind which nothing is needed, rows expected in each) → blocks, as of `read_blocks`."""
 
 
 def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Iterator[Piece]:
     """The rows of the spans, in order. `MetadataError` where a part ends at another row than `counts` says."""
-    for block in read([parts[span.part] for span in spans], [span.stop for span in spans]):
+    places = [span.part for span in spans]
+    for block in read([parts[i] for i in places], [span.stop for span in spans], [counts[i] for i in places]):
         span = spans[block.place]
         planned = counts[span.part]
         if block.end_row > planned or (block.last and block.end_row < planned):
@@ -67,28 +68,10 @@ def wrong_count(block: Block, planned: int) -> MetadataError:
     )
 
 
-class RowStream:
-    """The pieces of one lane, or of one lane after the other, to be taken in any number of rows."""
-
-    def __init__(self, pieces: Iterator[Piece]) -> None:
-        self._pieces = pieces
-        self._rest: Piece | None = None
-
-    def take(self, rows: int) -> list[Piece]:
-        """The next `rows` rows, fewer only at the end of the stream."""
-        taken: list[Piece] = []
-        while rows and (piece := self._rest if self._rest is not None else next(self._pieces, None)) is not None:
-            count = min(rows, len(piece.values))
-            taken.append(piece.rows(0, count))
-            self._rest = piece.rows(count, len(piece.values)) if count < len(piece.values) else None
-            rows -= count
-        return taken
-
-
 class Buffers:
-    """Memory for batches that are copied together, used again once nobody holds the batch that it was last used for.
+    """Memory for batches that span blocks, used again once nobody holds the batch that it was last used for.
 
-    Touching fresh memory for the first time costs more than the copy itself.
+    Touching fresh memory for the first time costs more than copying into it.
     """
 
     def __init__(self) -> None:
@@ -96,19 +79,48 @@ class Buffers:
 
     def take(self, rows: int, columns: int, dtype: npt.DTypeLike) -> Matrix:
         """An array [rows, columns], its values whatever they are."""
+        # 3: the list, the loop's name, getrefcount's argument; a batch in use holds a view, which holds the array
         for array in self._arrays:
-            # 3: the list, the loop's name, getrefcount's argument; a batch in use holds a view, which holds the array
-            if sys.getrefcount(array) == 3 and len(array) >= rows:
+            if sys.getrefcount(array) == 3 and len(array) >= rows and array.dtype == dtype:
                 return array[:rows]
         array = np.empty((rows, columns), dtype)
-        self._arrays = [a for a in self._arrays if sys.getrefcount(a) > 3][-8:] + [array]
+        self._arrays = [array, *(a for a in self._arrays if sys.getrefcount(a) > 3)][:8]
         return array[:rows]
 
 
-def join(pieces: Sequence[Piece], buffers: Buffers) -> Matrix:
-    """The pieces' rows as one matrix: the block's own memory when they are one piece, else one copy."""
-    kept = [piece.kept for piece in pieces]
-    if len(kept) == 1:
-        return kept[0]
-    out = buffers.take(sum(map(len, kept)), kept[0].shape[1], kept[0].dtype)
-    return np.concatenate(kept, out=out)
+class RowStream:
+    """The pieces of one lane, or of one lane after the other, to be taken in any number of rows."""
+
+    def __init__(self, pieces: Iterator[Piece], buffers: Buffers) -> None:
+        self._pieces = pieces
+        self._buffers = buffers
+        self._rest: Piece | None = None
+
+    def take(self, rows: int) -> Piece | None:
+        """The next `rows` rows, fewer only at the end of the stream, None behind it.
+
+        They are a view of their block where they lie in one, and else one copy, made piece by piece as the blocks
+        arrive, so that a batch of many blocks does not keep them all in memory.
+        """
+        first = self._next(rows)
+        if first is None or len(first.values) == rows:
+            return first
+        joined = self._buffers.take(rows, first.values.shape[1], first.values.dtype)
+        bad, count = [], 0
+        piece: Piece | None = first
+        while piece is not None:
+            joined[count : count + len(piece.values)] = piece.values
+            bad.append(piece.bad + count)
+            count += len(piece.values)
+            piece = self._next(rows - count)
+        return Piece(joined[:count], np.concatenate(bad))
+
+    def _next(self, rows: int) -> Piece | None:
+        """At most `rows` rows that lie together; None where none are left or wanted."""
+        if not rows:
+            return None
+        piece = self._rest if self._rest is not None else next(self._pieces, None)
+        if piece is None:
+            return None
+        self._rest = piece.rows(rows, len(piece.values)) if len(piece.values) > rows else None
+        return piece.rows(0, min(rows, len(piece.values)))

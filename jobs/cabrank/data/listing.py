@@ -1,7 +1,7 @@
 """Which objects are parts: a folder's or a glob's CSV files, each with the number in its name, and nothing else.
 
-No parts are: names that start with `_` or `.` (also as folders below the pattern: `.meta/`, `_temporary/`), `.crc` files,
-and empty objects. A listing is asked of the store each time, never remembered.
+No parts are: names that start with `_` or `.` (also as folders below the pattern: `.meta/`, `_temporary/`), `.crc`
+files, and empty objects. A listing is asked of the store each time, never remembered.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Part:
 def list_parts(glob: str, store: Store) -> list[Part]:
     """The parts that `glob` names, ordered by the UTF-8 bytes of their URIs.
 
-    `glob` is a file, a folder (its own files, not those of folders below it), or a pattern with `*`, `?`, `[…]`, `{a,b}`
+    `glob` is a file, a folder (its own files, not those of folders below it), or a pattern of `*`, `?`, `[…]`, `{a,b}`
     (none crosses a slash) and `**` (which does). `NoDataError` says what was there instead when nothing is a part.
     """
     uri = canonical(glob)
@@ -105,7 +105,7 @@ def glob_regex(glob: str) -> re.Pattern[str]:
             continue
         closing = glob.find("]", at + 2) if char == "[" else -1
         if closing > 0:
-            inner = glob[at + 1 : closing].replace("\\", r"\\")
+            inner = re.sub(r"([\\\[&~|])", r"\\\1", glob[at + 1 : closing])
             inner = "^" + inner[1:] if inner.startswith("!") else inner
             out, at = out + f"[{inner}]", closing + 1
             continue

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
+from cabrank.nulls import NullPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's name for what 3.11 accepts, too
@@ -36,24 +37,6 @@ BOM = b"\xef\xbb\xbf"
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 BLANK_FIELD = re.compile(rb"(?m)(?:(?<=,)|^)[ \t]+(?=[,\r\n]|\Z)")
 INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class NullPolicy:
-    """What becomes of an empty field, a NaN or an infinity: `raise`, `drop` its row, or `fill` in a number."""
-
-    action: Literal["raise", "drop", "fill"] = "raise"
-    value: float = 0.0
-
-    @classmethod
-    def of(cls, text: str) -> NullPolicy:
-        """From `raise`, `drop` or `fill=VALUE`; `ConfigError` for anything else."""
-        word, _, number = text.partition("=")
-        if text in ("raise", "drop"):
-            return cls("raise" if text == "raise" else "drop")
-        if word == "fill" and NUMBER.fullmatch(number.strip()) and np.isfinite(float(number)):
-            return cls("fill", float(number))
-        raise ConfigError(f"nulls is {text!r}: it must be raise, drop or fill=VALUE with a finite number")
 
 
 @dataclass(frozen=True)
@@ -138,12 +121,10 @@ def split_header(data: memoryview, uri: str) -> tuple[list[str], int]:
     skip = len(BOM) if bytes(data[: len(BOM)]) == BOM else 0
     head = data[: HEADER_BYTES + skip]
     end = skip
-    while end is not None and not bytes(head[skip:end]).strip():  # blank lines may stand above the header
-        skip, end = end, _row_end(head, end)
-    if end is None:
-        if len(data) > len(head):
-            raise SchemaError(f"{uri}: no end of the header row in the first {HEADER_BYTES} bytes: this is no CSV file")
-        end = len(head)
+    while not bytes(head[skip:end]).strip() and end < len(head):  # blank lines may stand above the header
+        skip, end = end, _row_end(head, end) or len(head)
+    if end == len(head) < len(data):
+        raise SchemaError(f"{uri}: no end of the header row in the first {HEADER_BYTES} bytes: this is no CSV file")
     try:
         text = bytes(head[skip:end]).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -171,11 +152,18 @@ def _row_end(data: memoryview, start: int) -> int | None:
     return None
 
 
+def parser_version() -> str:
+    """Names the rules by which bytes become numbers: what one of them made is no other's."""
+    import pyarrow as pa
+
+    return f"pyarrow-{pa.__version__}"
+
+
 def read_schema(head: bytes, uri: str, label: str | None = None, columns: str | Sequence[str] | None = None) -> Schema:
     """The schema that the first part's header and the caller's choice of label and features give.
 
-    `label`: a column's name, the first column when None. `columns`: names of features, as a list or comma-separated; all
-    but the label when None. `ConfigError` for a name that the header does not have.
+    `label`: a column's name, the first column when None. `columns`: names of features, as a list or comma-separated;
+    all but the label when None. `ConfigError` for a name that the header does not have.
     """
     names, _ = split_header(memoryview(head), uri)
     if all(NUMBER.fullmatch(name) for name in names):
@@ -231,9 +219,9 @@ def parse_block(
         raise BlockError(next(locate(raw, names, schema, dtype)))
     if nulls.action == "fill":
         columns = [np.where(flaws[i], nulls.value, c) if i in flaws else c for i, c in enumerate(columns)]
-    bad = np.flatnonzero(np.logical_or.reduce(list(flaws.values()))) if flaws and nulls.action == "drop" else []
+    dropped = np.logical_or.reduce(list(flaws.values())) if flaws and nulls.action == "drop" else []
     filled = sum(int(flaw.sum()) for flaw in flaws.values()) if nulls.action == "fill" else 0
-    return Parsed(_interleave(columns, table.num_rows, dtype), np.asarray(bad, np.int64), filled)
+    return Parsed(_interleave(columns, table.num_rows, dtype), np.flatnonzero(dropped), filled)
 
 
 def _interleave(columns: Sequence[npt.NDArray[np.floating]], rows: int, dtype: npt.DTypeLike) -> Matrix:
@@ -265,7 +253,7 @@ def locate(data: Buffer, names: Sequence[str], schema: Schema, dtype: npt.DTypeL
                 yield Fault(number, BadValueError, f"column {name!r}: {flaw}; {remedy}")
 
 
-def _flaw(field: str, dtype: np.dtype[np.floating]) -> str | None:
+def _flaw(field: str, dtype: np.dtype[Any]) -> str | None:
     """What is wrong with a field, in pyarrow's understanding of numbers; None: nothing."""
     text = field.strip(" \t\r")
     if NUMBER.fullmatch(text):

@@ -2,8 +2,8 @@
 
     part ─► source ─► cut at newlines ─► parse on a thread ─► Block ─► … in the order of the parts and of their rows
 
-One thread a core parses (pyarrow lets go of the interpreter meanwhile); the thread that iterates cuts the blocks. A file
-is read block by block, where it lies; an object is fetched whole and ahead of its turn, within the fetcher's budget.
+One thread a core parses (pyarrow lets go of the interpreter meanwhile); the thread that iterates cuts the blocks. A
+file is read block by block where it lies; an object is fetched whole, ahead of its turn, within the fetcher's budget.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from cabrank.data.cached import OrderedFill, PartCache
 from cabrank.data.fetch import Fetcher
 from cabrank.data.listing import Part
 from cabrank.data.parse import (
@@ -26,7 +27,6 @@ from cabrank.data.parse import (
     HEADER_BYTES,
     QUOTE,
     BlockError,
-    NullPolicy,
     Parsed,
     Schema,
     parse_block,
@@ -34,6 +34,7 @@ from cabrank.data.parse import (
     split_header,
 )
 from cabrank.errors import DataError, NoDataError
+from cabrank.nulls import NullPolicy
 from cabrank.store import Store
 
 TAIL_BYTES = 1 << 16  # a newline is looked for this far before a block's end, then in all of it
@@ -114,29 +115,28 @@ class GzipSource:
 
     def _inflate(self, size: int) -> bytes | None:
         """At most `size` more bytes, possibly none yet; None at the end of the file."""
-        compressed = self.stream.unconsumed_tail if self.stream and not self.stream.eof else b""
-        if not compressed:
-            compressed = bytes(self.inner.window(self.read, BLOCK_BYTES // 4))
-            self.read += len(compressed)
-            if self.stream is None or self.stream.eof:  # between members, zero bytes may pad
-                padding = len(compressed) - len(compressed.lstrip(b"\0"))
-                compressed = compressed[padding:]
-                if not compressed:
-                    return b"" if padding else None
-                self.stream = zlib.decompressobj(wbits=31)
-            elif not compressed:
-                if (data := self.stream.decompress(b"", size)) or self.stream.eof:
-                    return data  # zlib had held it back
-                raise DataError(
-                    f"{self.uri}: the gzip file ends in the middle; it was not written whole: make it again"
-                )
+        if self.stream is None or self.stream.eof:
+            compressed = self._more()
+            member = compressed.lstrip(b"\0")  # zero bytes may pad between members and behind the last
+            if not member:
+                return b"" if compressed else None
+            self.stream = zlib.decompressobj(wbits=31)
+        else:
+            member = self.stream.unconsumed_tail or self._more()
         try:
-            data = self.stream.decompress(compressed, size)
+            data = self.stream.decompress(member, size)
         except zlib.error as error:
             raise DataError(f"{self.uri}: no gzip data near byte {self.read}: {error}; make the file again") from error
         if self.stream.eof:
             self.read -= len(self.stream.unused_data)
+        elif not data and not member:
+            raise DataError(f"{self.uri}: the gzip file ends in the middle; it was not written whole: make it again")
         return data
+
+    def _more(self) -> bytes:
+        compressed = bytes(self.inner.window(self.read, BLOCK_BYTES // 4))
+        self.read += len(compressed)
+        return compressed
 
 
 def open_source(part: Part, store: Store, fetcher: Fetcher) -> Source:
@@ -170,20 +170,33 @@ def read_blocks(
     stops: Sequence[int] | None = None,
     threads: int | None = None,
     fetcher: Fetcher | None = None,
-) -> Iterator[Block]:
+    cache: PartCache | None = None,
+    rows: Sequence[int] | None = None,
+) -> Generator[Block]:
     """All rows of `parts`, in order, as blocks.
 
     `stops[i]`: a row of part i behind which nothing is needed: its later blocks are left out (None reads all parts
-    whole). Errors are raised when their block's turn comes, located by URI, row and column, and nothing runs on.
+    whole). `cache`: parts come from there as one block, and go there while they are read, which then is whole, whatever
+    the stops; `rows[i]` says how many rows to expect. Errors are raised when their block's turn comes, located by URI,
+    row and column, and nothing runs on.
     """
     threads = threads or cores()
-    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher or Fetcher(store))
-    with ThreadPoolExecutor(threads, "cabrank-parse") as pool, ThreadPoolExecutor(2, "cabrank-fetch") as opener:
+    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher or Fetcher(store), cache, rows)
+    with ThreadPoolExecutor(threads, "cabrank-parse") as pool, ThreadPoolExecutor(2, "cabrank-open") as opener:
         try:
             yield from reading.run(pool, opener, ahead=2 * threads)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             opener.shutdown(wait=False, cancel_futures=True)
+            reading.close()
+
+
+class _Cut(NamedTuple):
+    """One block on its way: of which part, whether it is the last of it, and what it will be."""
+
+    place: int
+    last: bool
+    parsed: Future[Parsed]
 
 
 @dataclass
@@ -195,50 +208,82 @@ class _Reading:
     dtype: npt.DTypeLike
     stops: Sequence[int] | None
     fetcher: Fetcher
+    cache: PartCache | None
+    rows: Sequence[int] | None
+    fills: dict[int, OrderedFill] = field(default_factory=dict)
+    """By place, the parts that go into the cache."""
     done: int = -1
     """Place of the latest part of which no more rows are needed."""
 
     def run(self, pool: ThreadPoolExecutor, opener: ThreadPoolExecutor, ahead: int) -> Iterator[Block]:
         """Blocks in order, never more than `ahead` of them being parsed or waiting."""
-        cuts = self._cuts(opener)
-        waiting: deque[tuple[int, bool, Future[Parsed]]] = deque()
+        cuts = self._cuts(pool, opener)
+        waiting: deque[_Cut] = deque()
         place, row = -1, 0
         while True:
             while len(waiting) < ahead and (cut := next(cuts, None)) is not None:
-                index, names, data, last = cut
-                waiting.append(
-                    (index, last, pool.submit(parse_block, data, names, self.schema, self.nulls, self.dtype))
-                )
+                waiting.append(cut)
             if not waiting:
                 return
-            index, last, future = waiting.popleft()
-            if index == self.done:
+            cut = waiting.popleft()
+            if cut.place == self.done:
                 continue
-            place, row = index, row if index == place else 0
+            place, row = cut.place, row if cut.place == place else 0
             try:
-                block = Block(index, self.parts[index], row, future.result(), last)
+                block = Block(place, self.parts[place], row, cut.parsed.result(), cut.last)
             except BlockError as error:
-                raise error.fault.error(self.parts[index].uri, row) from error.__cause__
+                raise error.fault.error(self.parts[place].uri, row) from error.__cause__
             row = block.end_row
-            if self.stops is not None and row >= self.stops[index]:
-                self.done = index
+            if self.stops is not None and row >= self.stops[place] and place not in self.fills:
+                self.done = place
             yield block
 
-    def _cuts(self, opener: ThreadPoolExecutor) -> Iterator[tuple[int, list[str], memoryview, bool]]:
-        """(place of the part, names of the fields, bytes of whole rows, whether they are the part's last)."""
-        opening: deque[Future[Source]] = deque()
-        for index, part in enumerate(self.parts):
-            while len(opening) < 2 and index + len(opening) < len(self.parts):
-                following = self.parts[index + len(opening)]
-                opening.append(opener.submit(open_source, following, self.store, self.fetcher))
+    def _cuts(self, pool: ThreadPoolExecutor, opener: ThreadPoolExecutor) -> Iterator[_Cut]:
+        opening: deque[Future[Source | Parsed]] = deque()
+        for place in range(len(self.parts)):
+            while len(opening) < 2 and place + len(opening) < len(self.parts):
+                opening.append(opener.submit(self._open, place + len(opening)))
             source = opening.popleft().result()
-            names, at = split_header(source.window(0, HEADER_BYTES), part.uri)
-            self.schema.check(names, part.uri)
-            last = False
-            while not last and self.done != index:
-                data, last = cut_block(source, at)
-                at += len(data)
-                yield index, names, data, last
+            if isinstance(source, Parsed):
+                found: Future[Parsed] = Future()
+                found.set_result(source)
+                yield _Cut(place, True, found)
+            else:
+                yield from self._cut_part(place, source, pool)
+
+    def _open(self, place: int) -> Source | Parsed:
+        part = self.parts[place]
+        cached = self.cache.find(part) if self.cache else None
+        return open_source(part, self.store, self.fetcher) if cached is None else cached
+
+    def _cut_part(self, place: int, source: Source, pool: ThreadPoolExecutor) -> Iterator[_Cut]:
+        names, at = split_header(source.window(0, HEADER_BYTES), self.parts[place].uri)
+        self.schema.check(names, self.parts[place].uri)
+        if self.cache and (fill := self.cache.begin(self.parts[place], self.rows[place] if self.rows else 0)):
+            self.fills[place] = fill
+        number, last = 0, False
+        while not last and self.done != place:
+            data, last = cut_block(source, at)
+            at += len(data)
+            yield _Cut(place, last, pool.submit(self._parse, place, number, names, data, last))
+            number += 1
+
+    def _parse(self, place: int, number: int, names: list[str], data: memoryview, last: bool) -> Parsed:
+        fill = self.fills.get(place)
+        try:
+            parsed = parse_block(data, names, self.schema, self.nulls, self.dtype)
+        except BlockError:
+            if fill:
+                fill.close()
+            raise
+        if fill:
+            fill.add(number, parsed, last)
+        return parsed
+
+    def close(self) -> None:
+        """Gives up what did not come to its end."""
+        for fill in self.fills.values():
+            fill.close()
 
 
 def cut_block(source: Source, start: int, size: int = BLOCK_BYTES) -> tuple[memoryview, bool]:

@@ -1,4 +1,4 @@
-"""The plan: who reads which rows. Pure arithmetic on integers; no I/O, no torch, nothing random but a seed's permutation.
+"""The plan: who reads which rows. Pure arithmetic on integers: no I/O, no torch, no chance but a seed's permutation.
 
 The parts, in plan order, laid end to end are one row space [0, N). Rank r of W owns one lane of it, a contiguous range,
 so that it touches about P / W parts and not all of them; lanes differ by one row at most:

@@ -1,0 +1,149 @@
+"""Job 1: counts the rows and takes the statistics of each part, and writes `.meta` beside the parts.
+
+list the parts ─► whole folders ─► leave out what the plan file knows ─► read the rest ─► pool ─► publish ─► say
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cabrank.config import ShardConfig
+from cabrank.console import json_line, say, table, track
+from cabrank.data.listing import Part, list_parts
+from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
+from cabrank.data.parse import Schema
+from cabrank.data.reading import part_schema, read_blocks
+from cabrank.data.statistics import Moments
+from cabrank.errors import ConfigError, MetadataError
+from cabrank.nulls import NullPolicy
+from cabrank.store import Store, canonical, open_store
+
+log = logging.getLogger("cabrank")
+
+ESTIMATE_BYTES = 1 << 16  # of the first part: enough lines to guess how many rows there are, for the bar's time left
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one folder."""
+
+    folder: str
+    plan: PlanFile
+    read: int
+    """Parts read: the others were known."""
+    rows_read: int
+    seconds: float
+    published: bool
+
+
+def run(config: ShardConfig) -> None:
+    """Measures the parts that changed since the last time, publishes each folder's metadata, prints a summary."""
+    uri = canonical(config.data)
+    if uri.startswith(("http://", "https://")):
+        raise ConfigError(f"{uri}: nothing can be written beside parts on a web server; copy them to s3:// or a folder")
+    store = open_store(uri, config.storage_options())
+    for folder, parts in whole_folders(list_parts(uri, store), store).items():
+        show(shard_folder(folder, parts, store, config.nulls))
+
+
+def whole_folders(selected: Sequence[Part], store: Store) -> dict[str, list[Part]]:
+    """The folders of the selected parts, each with all its parts: metadata that described only some would claim that
+    the others are not there. Beside the selected ones these are the numbered files of the same ending."""
+    chosen: dict[str, set[str]] = {}
+    for part in selected:
+        chosen.setdefault(part.folder, set()).add(part.uri)
+    endings = {ending(part) for part in selected}
+    whole = {}
+    for folder, uris in chosen.items():
+        found = [part for part in folder_parts(folder, store) if part.size != 0]
+        whole[folder] = [
+            part for part in found if part.uri in uris or (part.number is not None and ending(part) in endings)
+        ]
+        if more := len(whole[folder]) - len(uris):
+            log.warning("%s: %d more parts lie here; the metadata describes the whole folder", folder, more)
+    return whole
+
+
+def ending(part: Part) -> str:
+    """What kind of file it is: `csv` for `part-00007-….csv` and for `part-00007-….csv.gz`."""
+    return part.name.removesuffix(".gz").rpartition(".")[2]
+
+
+def shard_folder(folder: str, parts: Sequence[Part], store: Store, nulls: str) -> Done:
+    """Counts one folder's parts, those known from its plan file without reading them, and publishes the result."""
+    began = time.perf_counter()
+    earlier = earlier_plan(folder, store)
+    known = known_records(earlier, parts, nulls)
+    todo = [part for part in parts if part.uri not in known]
+    schema = Schema(earlier.columns) if earlier and known else part_schema(parts, store)
+    fresh = {record.name: record for record in measure(todo, store, schema, nulls)}
+    plan = PlanFile.make(schema.columns, nulls, [*known.values(), *fresh.values()])
+    published = publish(folder, plan, store)
+    rows_read = sum(record.rows for record in fresh.values())
+    return Done(folder, plan, len(todo), rows_read, time.perf_counter() - began, published)
+
+
+def earlier_plan(folder: str, store: Store) -> PlanFile | None:
+    """The plan file of an earlier run; one that cannot be read is written anew, and that is said."""
+    try:
+        return read_plan(folder, store)
+    except MetadataError as error:
+        log.warning("%s; writing it anew", error)
+        return None
+
+
+def measure(parts: Sequence[Part], store: Store, schema: Schema, nulls: str) -> Iterator[PartRecord]:
+    """Reads `parts`, in parallel and in bounded memory, and yields the record of each."""
+    if not parts:
+        return
+    pieces: list[Moments] = []
+    with track("shard", estimate_rows(parts, store)) as advance:
+        for block in read_blocks(parts, store, schema, NullPolicy.of(nulls)):
+            pieces.append(Moments.of(block.parsed.matrix))
+            advance(block.parsed.rows)
+            if block.last:
+                info = block.part.info
+                yield PartRecord(
+                    name=block.part.name,
+                    bytes=info.size,
+                    pin=info.pin,
+                    rows=block.end_row,
+                    statistics=Moments.pooled(pieces),
+                )
+                pieces = []
+
+
+def estimate_rows(parts: Sequence[Part], store: Store) -> int | None:
+    """About how many rows the parts have, from the first one's line length; None where that says nothing."""
+    head = store.read(parts[0].info, 0, min(ESTIMATE_BYTES, parts[0].size or 0))
+    lines, sizes = head.count(b"\n"), [part.size for part in parts if part.size is not None]
+    if parts[0].name.endswith(".gz") or lines < 2:
+        return None
+    return sum(sizes) * lines // len(head)
+
+
+def show(done: Done) -> None:
+    """Prints one folder's summary: tables on a terminal, else one JSON line."""
+    plan, found = done.plan, done.plan.statistics
+    size = sum(part.bytes or 0 for part in plan.parts)
+    rate = round(done.rows_read / done.seconds) if done.rows_read else 0
+    statistics = {"mean": found.mean, "stddev": found.stddev, "min": found.min, "max": found.max}
+    if not sys.stdout.isatty():
+        facts = {"event": "shard", "folder": done.folder, "parts": len(plan.parts), "rows": plan.rows, "bytes": size}
+        facts |= {"parts_read": done.read, "rows_per_second": rate, "dropped": plan.rows - found.count}
+        facts |= {"published": done.published, "plan": plan.id}
+        by_name = {name: dict(zip(plan.columns, values, strict=False)) for name, values in statistics.items()}
+        say(json_line({**facts, **by_name}))
+        return
+    state = "published" if done.published else "unchanged"
+    say(
+        f"{done.folder}: {plan.rows:,} rows, {size:,} bytes, {len(plan.parts)} parts, {done.read} read, {rate:,} rows/s"
+    )
+    say(f"{plan.rows - found.count:,} rows dropped; .meta {state}, plan {plan.id[:12]}")
+    by_column = zip(plan.columns, *(values or ("",) * len(plan.columns) for values in statistics.values()), strict=True)
+    rows = [(name, *(f"{v:,.6g}" if isinstance(v, float) else v for v in values)) for name, *values in by_column]
+    table("statistics", ("column", "mean", "stddev", "min", "max"), rows)
