@@ -20,6 +20,7 @@ from cabrank.data.cache import DecodedCache
 from cabrank.data.cached import PartCache
 from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
+from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.parse import Schema
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
@@ -112,13 +113,18 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
         self._cache = self._open_cache(cache_dir, cache_bytes)
-        self.dropped = 0
-        """Rows that nulls=drop has left out so far, in this process."""
+        self.ledger = Ledger()
+        """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the tensors' columns, the label first."""
         return self.schema.columns
+
+    @property
+    def dropped(self) -> int:
+        """Rows that nulls=drop has left out so far, in this process."""
+        return self.ledger.total.dropped_rows
 
     @property
     def rows(self) -> int:
@@ -189,14 +195,23 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         here = Position(
             plan.epoch, plan.legs, plan.world, workers, plan.batch_size, had, worker if workers > 1 else None
         )
+        self.ledger.begin()
         batches = (self._cycled if self.cycle else self._epoch)(plan, share, workers, had)
-        for piece, owned in batches:
+        while (batch := self._waited(batches)) is not None:
+            piece, owned = batch
             here = self._here = replace(here, steps=here.steps + 1)
-            self.dropped += len(piece.bad)
             values = torch.from_numpy(piece.kept)
             yield (values, self._weights(piece, owned)) if self.weights else values
         self.plan = replace(self.plan, epoch=plan.epoch + 1)
         self._here = Position.start(self.plan)
+
+    def _waited(self, batches: Iterator[tuple[Piece, int]]) -> tuple[Piece, int] | None:
+        """The next batch, and what it took in the ledger."""
+        with self.ledger.timing("wait_seconds"):
+            batch = next(batches, None)
+        if batch is not None:
+            self.ledger.add(batches=1, rows=len(batch[0].values), dropped_rows=len(batch[0].bad))
+        return batch
 
     def _epoch(self, plan: Plan, worker: int, workers: int, had: int) -> Iterator[tuple[Piece, int]]:
         """Each batch of one worker behind the ones it had, and how many of its rows, the first ones, weigh 1."""
@@ -257,6 +272,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         return read_blocks(
             parts, self.store, self.schema, self.nulls,
             dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            ledger=self.ledger,
         )  # fmt: skip
 
     def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cabrank.data.cached import OrderedFill, PartCache
 from cabrank.data.fetch import Fetcher
+from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part
 from cabrank.data.parse import (
     BLOCK_BYTES,
@@ -75,12 +76,12 @@ class FileSource:
     """A local file, read where it lies: each window is one read, checked against the planned size and time."""
 
     part: Part
-    store: Store
+    fetcher: Fetcher
 
     def window(self, start: int, size: int) -> memoryview:
         """See `Source`."""
         size = min(size, (self.part.size or 0) - start)
-        return memoryview(self.store.read(self.part.info, start, size) if size > 0 else b"")
+        return memoryview(self.fetcher.fetch_range(self.part.info, start, size) if size > 0 else b"")
 
 
 @dataclass
@@ -139,10 +140,10 @@ class GzipSource:
         return compressed
 
 
-def open_source(part: Part, store: Store, fetcher: Fetcher) -> Source:
+def open_source(part: Part, fetcher: Fetcher) -> Source:
     """A part's bytes, fetched and decompressed as its place and name ask for."""
     local = part.uri.startswith("file:")
-    source: Source = FileSource(part, store) if local else BufferSource(memoryview(fetcher.fetch(part.info)))
+    source: Source = FileSource(part, fetcher) if local else BufferSource(memoryview(fetcher.fetch(part.info)))
     return GzipSource(source, part.uri) if part.name.endswith(".gz") else source
 
 
@@ -154,7 +155,7 @@ def part_schema(
         raise NoDataError("there is no part to take a header from")
     first = parts[0]
     if first.name.endswith(".gz"):
-        head = bytes(open_source(first, store, Fetcher(store)).window(0, HEADER_BYTES))
+        head = bytes(open_source(first, Fetcher(store)).window(0, HEADER_BYTES))
     else:
         head = store.read(first.info, 0, min(HEADER_BYTES, first.size or HEADER_BYTES))
     return read_schema(head, first.uri, label, columns)
@@ -172,16 +173,19 @@ def read_blocks(
     fetcher: Fetcher | None = None,
     cache: PartCache | None = None,
     rows: Sequence[int] | None = None,
+    ledger: Ledger | None = None,
 ) -> Generator[Block]:
     """All rows of `parts`, in order, as blocks.
 
     `stops[i]`: a row of part i behind which nothing is needed: its later blocks are left out (None reads all parts
     whole). `cache`: parts come from there as one block, and go there while they are read, which then is whole, whatever
-    the stops; `rows[i]` says how many rows to expect. Errors are raised when their block's turn comes, located by URI,
-    row and column, and nothing runs on.
+    the stops; `rows[i]` says how many rows to expect. `ledger` is told what it costs. Errors are raised when their
+    block's turn comes, located by URI, row and column, and nothing runs on.
     """
     threads = threads or cores()
-    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher or Fetcher(store), cache, rows)
+    fetcher, ledger = fetcher or Fetcher(store), ledger or Ledger()
+    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher, cache, rows, ledger)
+    fetched = fetcher.ledger
     with ThreadPoolExecutor(threads, "cabrank-parse") as pool, ThreadPoolExecutor(2, "cabrank-open") as opener:
         try:
             yield from reading.run(pool, opener, ahead=2 * threads)
@@ -189,6 +193,7 @@ def read_blocks(
             pool.shutdown(wait=False, cancel_futures=True)
             opener.shutdown(wait=False, cancel_futures=True)
             reading.close()
+            ledger.add_fetched(fetched, fetcher.ledger)
 
 
 class _Cut(NamedTuple):
@@ -210,6 +215,7 @@ class _Reading:
     fetcher: Fetcher
     cache: PartCache | None
     rows: Sequence[int] | None
+    ledger: Ledger
     fills: dict[int, OrderedFill] = field(default_factory=dict)
     """By place, the parts that go into the cache."""
     done: int = -1
@@ -230,10 +236,13 @@ class _Reading:
                 continue
             place, row = cut.place, row if cut.place == place else 0
             try:
-                block = Block(place, self.parts[place], row, cut.parsed.result(), cut.last)
+                parsed = cut.parsed.result()
             except BlockError as error:
                 raise error.fault.error(self.parts[place].uri, row) from error.__cause__
+            block = Block(place, self.parts[place], row, parsed, cut.last)
             row = block.end_row
+            if parsed.filled:
+                self.ledger.add(filled_fields=parsed.filled)
             if self.stops is not None and row >= self.stops[place] and place not in self.fills:
                 self.done = place
             yield block
@@ -254,7 +263,9 @@ class _Reading:
     def _open(self, place: int) -> Source | Parsed:
         part = self.parts[place]
         cached = self.cache.find(part) if self.cache else None
-        return open_source(part, self.store, self.fetcher) if cached is None else cached
+        if self.cache:
+            self.ledger.add(**{"cache_misses" if cached is None else "cache_hits": 1})
+        return open_source(part, self.fetcher) if cached is None else cached
 
     def _cut_part(self, place: int, source: Source, pool: ThreadPoolExecutor) -> Iterator[_Cut]:
         names, at = split_header(source.window(0, HEADER_BYTES), self.parts[place].uri)
@@ -271,7 +282,8 @@ class _Reading:
     def _parse(self, place: int, number: int, names: list[str], data: memoryview, last: bool) -> Parsed:
         fill = self.fills.get(place)
         try:
-            parsed = parse_block(data, names, self.schema, self.nulls, self.dtype)
+            with self.ledger.timing("parse_seconds"):
+                parsed = parse_block(data, names, self.schema, self.nulls, self.dtype)
         except BlockError:
             if fill:
                 fill.close()
