@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from threading import Lock
@@ -45,10 +47,10 @@ class Account:
 
 
 class Ledger:
-    """The account of the latest pass and of all passes; any thread may add to it."""
+    """An account of each pass; any thread may add to the latest one."""
 
     def __init__(self) -> None:
-        self._before, self._now = Account(), Account()
+        self._passes = [Account()]
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[()]]:
@@ -57,13 +59,14 @@ class Ledger:
     def begin(self) -> None:
         """A new pass."""
         with self._lock:
-            self._before, self._now = self._before + self._now, Account()
+            if self._passes[-1] != Account():
+                self._passes.append(Account())
 
     def add(self, **amounts: float) -> None:
         """To the latest pass."""
         with self._lock:
             for name, amount in amounts.items():
-                setattr(self._now, name, getattr(self._now, name) + amount)
+                setattr(self._passes[-1], name, getattr(self._passes[-1], name) + amount)
 
     def add_fetched(self, before: fetch.Ledger, after: fetch.Ledger) -> None:
         """What a fetcher's own ledger says that happened between two looks at it."""
@@ -82,11 +85,24 @@ class Ledger:
     @property
     def latest(self) -> Account:
         """Of the latest pass so far."""
-        with self._lock:
-            return self._now + Account()
+        return self.passes[-1]
 
     @property
     def total(self) -> Account:
         """Of all passes so far."""
+        return sum(self.passes, Account())
+
+    @property
+    def passes(self) -> list[Account]:
+        """Of each pass, the latest one last."""
         with self._lock:
-            return self._before + self._now
+            return [account + Account() for account in self._passes]
+
+
+def reading_csv(passes: Sequence[Account]) -> bytes:
+    """One line a pass, numbered from 0, and a column for each amount."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["pass", *Account().facts()], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"pass": number, **account.facts()} for number, account in enumerate(passes))
+    return text.getvalue().encode()
