@@ -18,6 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from cabrank.data.batches import Buffers, Piece, RowStream, shuffled, span_pieces
 from cabrank.data.cache import DecodedCache
 from cabrank.data.cached import PartCache
+from cabrank.data.contracts import Contract
 from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
 from cabrank.data.ledger import Ledger
@@ -113,6 +114,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
         self._cache = self._open_cache(cache_dir, cache_bytes)
+        self._contract = Contract.of(self.parts, self.columns, self.store) if self.nulls.action != "fill" else None
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
@@ -269,11 +271,12 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
-        return read_blocks(
+        blocks = read_blocks(
             parts, self.store, self.schema, self.nulls,
             dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
             ledger=self.ledger,
         )  # fmt: skip
+        return self._contract.hold(blocks) if self._contract else blocks
 
     def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
         if folder is None:
