@@ -183,7 +183,7 @@ def test_a_bad_part_leaves_the_old_metadata(trips: Path, run: Any) -> None:
 
 
 def test_a_web_server_cannot_be_written_to(run: Any) -> None:
-    with pytest.raises(ConfigError, match=r"https://example\.org/csv/: nothing can be written"):
+    with pytest.raises(ConfigError, match=r"https://example\.org/csv/: web servers are only read"):
         run("https://example.org/csv/")
 
 

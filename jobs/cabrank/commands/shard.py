@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cabrank.config import ShardConfig
-from cabrank.console import json_line, say, table, track
+from cabrank.console import counted, json_line, say, table, track
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
 from cabrank.data.parse import Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
-from cabrank.errors import ConfigError, MetadataError
+from cabrank.errors import MetadataError
 from cabrank.nulls import NullPolicy
 from cabrank.store import Store, canonical, open_store
 
@@ -43,9 +43,7 @@ class Done:
 def run(config: ShardConfig) -> None:
     """Measures the parts that changed since the last time, publishes each folder's metadata, prints a summary."""
     uri = canonical(config.data)
-    if uri.startswith(("http://", "https://")):
-        raise ConfigError(f"{uri}: nothing can be written beside parts on a web server; copy them to s3:// or a folder")
-    store = open_store(uri, config.storage_options())
+    store = open_store(uri, config.storage_options(), writable=True)
     for folder, parts in whole_folders(list_parts(uri, store), store).items():
         show(shard_folder(folder, parts, store, config.nulls))
 
@@ -141,9 +139,10 @@ def show(done: Done) -> None:
         return
     state = "published" if done.published else "unchanged"
     say(
-        f"{done.folder}: {plan.rows:,} rows, {size:,} bytes, {len(plan.parts)} parts, {done.read} read, {rate:,} rows/s"
+        f"{done.folder}: {counted(plan.rows, 'row')}, {counted(size, 'byte')}, {counted(len(plan.parts), 'part')}, "
+        f"{done.read:,} read, {rate:,} rows/s"
     )
-    say(f"{plan.rows - found.count:,} rows dropped; .meta {state}, plan {plan.id[:12]}")
+    say(f"{counted(plan.rows - found.count, 'row')} dropped; .meta {state}, plan {plan.id[:12]}")
     by_column = zip(plan.columns, *(values or ("",) * len(plan.columns) for values in statistics.values()), strict=True)
     rows = [(name, *(f"{v:,.6g}" if isinstance(v, float) else v for v in values)) for name, *values in by_column]
     table("statistics", ("column", "mean", "stddev", "min", "max"), rows)

@@ -89,7 +89,10 @@ class ForeignStore(Store):
         except ImportError as error:
             raise ConfigError(f"{self._root} needs a package that is not installed: {error}") from error
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"no store for {self._root}: {error}") from error
+            raise ConfigError(
+                f"no store for {self._root}: {error}; known are paths, file://, s3://, https:// and the schemes of "
+                "installed fsspec packages, as gs:// of gcsfs"
+            ) from error
 
 
 def _info(uri: str, facts: Mapping[str, Any]) -> ObjectInfo:

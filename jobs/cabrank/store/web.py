@@ -89,13 +89,18 @@ class WebStore(Store):
         return super().splittable(info) and urlsplit(info.uri).netloc not in self._whole_only
 
     def put(self, uri: str, data: bytes) -> ObjectInfo:  # noqa: ARG002
-        _refuse(uri)
+        self.check_writable(uri)
 
     def writer(self, uri: str) -> AbstractContextManager[BinaryIO]:
-        _refuse(uri)
+        self.check_writable(uri)
 
     def delete(self, uri: str) -> None:
-        _refuse(uri)
+        self.check_writable(uri)
+
+    def check_writable(self, uri: str) -> NoReturn:
+        raise ConfigError(
+            f"{uri}: web servers are only read from: write to a folder or to s3://, or copy it there first"
+        )
 
     def _links(self, folder: str) -> tuple[str, ...]:
         """All files linked from an index page and from those below it; none where there is no page."""
@@ -212,7 +217,3 @@ def _body(answer: Any, skip: int, length: int | None) -> bytes:
         skip -= len(passed)
     data: bytes = answer.read(length)
     return data
-
-
-def _refuse(uri: str) -> NoReturn:
-    raise ConfigError(f"{uri}: web servers are only read from: write to a folder or to s3://")
