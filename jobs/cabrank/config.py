@@ -154,6 +154,12 @@ class ShardConfig(Config):
 
     verb: ClassVar[str] = "shard"
     data: str = Field(description="Folder or glob of part files, local, file:// or s3://.", json_schema_extra=Argument)
+    label: str | None = Field(
+        None, description="Column that stands first in the statistics; the first one when absent."
+    )
+    columns: str | None = Field(
+        None, description="Columns to measure beside the label, comma-separated: those of numbers; all when absent."
+    )
     nulls: Nulls = "raise"
     endpoint_url: EndpointUrl = None
 

@@ -18,7 +18,7 @@ from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_reco
 from cabrank.data.parse import Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
-from cabrank.errors import MetadataError
+from cabrank.errors import BadValueError, MetadataError
 from cabrank.nulls import NullPolicy
 from cabrank.store import Store, canonical, open_store
 
@@ -44,25 +44,29 @@ def run(config: ShardConfig) -> None:
     """Measures the parts that changed since the last time, publishes each folder's metadata, prints a summary."""
     uri = canonical(config.data)
     store = open_store(uri, config.storage_options(), writable=True)
-    for folder, parts in whole_folders(list_parts(uri, store), store).items():
-        show(shard_folder(folder, parts, store, config.nulls))
-
-
-def whole_folders(selected: Sequence[Part], store: Store) -> dict[str, list[Part]]:
-    """The folders of the selected parts, each with all its parts: metadata that described only some would claim that
-    the others are not there. Beside the selected ones these are the numbered files of the same ending."""
-    chosen: dict[str, set[str]] = {}
-    for part in selected:
-        chosen.setdefault(part.folder, set()).add(part.uri)
+    selected = list_parts(uri, store)
     endings = {ending(part) for part in selected}
-    whole = {}
-    for folder, uris in chosen.items():
-        found = [part for part in folder_parts(folder, store) if part.size != 0]
-        whole[folder] = [
-            part for part in found if part.uri in uris or (part.number is not None and ending(part) in endings)
-        ]
-        if more := len(whole[folder]) - len(uris):
-            log.warning("%s: %d more parts lie here; the metadata describes the whole folder", folder, more)
+    for folder in dict.fromkeys(part.folder for part in selected):
+        earlier = earlier_plan(folder, store)
+        chosen = {part.uri for part in selected if part.folder == folder}
+        parts = whole_folder(folder, chosen, endings, earlier, store)
+        show(shard_folder(folder, parts, earlier, store, config))
+
+
+def whole_folder(
+    folder: str, chosen: set[str], endings: set[str], earlier: PlanFile | None, store: Store
+) -> list[Part]:
+    """All parts of a folder: metadata that described only some would claim that the others are not there. Beside the
+    chosen ones these are the numbered files of the same ending, and whatever the earlier plan counted."""
+    counted_before = {record.name for record in earlier.parts} if earlier else set()
+    whole = [
+        part
+        for part in folder_parts(folder, store)
+        if part.size != 0
+        and (part.uri in chosen or part.name in counted_before or (part.number is not None and ending(part) in endings))
+    ]
+    if more := len(whole) - len(chosen):
+        log.warning("%s: beside the named ones: %s; the metadata describes the whole folder", folder, counted(more, "part"))
     return whole
 
 
@@ -71,18 +75,39 @@ def ending(part: Part) -> str:
     return part.name.removesuffix(".gz").rpartition(".")[2]
 
 
-def shard_folder(folder: str, parts: Sequence[Part], store: Store, nulls: str) -> Done:
+def shard_folder(
+    folder: str, parts: Sequence[Part], earlier: PlanFile | None, store: Store, config: ShardConfig
+) -> Done:
     """Counts one folder's parts, those known from its plan file without reading them, and publishes the result."""
     began = time.perf_counter()
-    earlier = earlier_plan(folder, store)
-    known = known_records(earlier, parts, nulls)
+    known = known_records(earlier, parts, config.nulls)
+    schema = chosen_schema(earlier if known else None, parts, store, config)
+    if earlier and schema.columns != earlier.columns:
+        known = {}  # counted, but other columns were measured
     todo = [part for part in parts if part.uri not in known]
-    schema = Schema(earlier.columns) if earlier and known else part_schema(parts, store)
-    fresh = {record.name: record for record in measure(todo, store, schema, nulls)}
-    plan = PlanFile.make(schema.columns, nulls, [*known.values(), *fresh.values()])
+    try:
+        fresh = {record.name: record for record in measure(todo, store, schema, config.nulls)}
+    except BadValueError as error:
+        raise BadValueError(f"{error}; or measure other columns only: --columns (and --label) name them") from error
+    plan = PlanFile.make(schema.columns, config.nulls, [*known.values(), *fresh.values()])
     published = publish(folder, plan, store)
+    if unnumbered := [part for part in parts if part.number is None]:
+        log.info(
+            "%s: %s without a number in the name, as part-00007-….csv has (the first: %s): .meta/shards, which others "
+            "read, leaves them out; cabrank finds their counts in .meta/plan.json",
+            folder, counted(len(unnumbered), "part"), unnumbered[0].name,
+        )  # fmt: skip
     rows_read = sum(record.rows for record in fresh.values())
     return Done(folder, plan, len(todo), rows_read, time.perf_counter() - began, published)
+
+
+def chosen_schema(earlier: PlanFile | None, parts: Sequence[Part], store: Store, config: ShardConfig) -> Schema:
+    """The columns that the caller names; else those that were measured the last time; else all."""
+    if earlier is None or config.label is not None or config.columns is not None:
+        return part_schema(parts, store, config.label, config.columns)
+    names = {record.name for record in earlier.parts}
+    label, *features = earlier.columns
+    return part_schema([part for part in parts if part.name in names], store, label, features)
 
 
 def earlier_plan(folder: str, store: Store) -> PlanFile | None:
