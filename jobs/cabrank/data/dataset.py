@@ -20,19 +20,19 @@ from cabrank.data.cached import PartCache
 from cabrank.data.fetch import Fetcher
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import read_counts
-from cabrank.data.parse import Schema
-from cabrank.data.reading import Block, cores, part_schema, read_blocks
+from cabrank.data.parse import Schema, largest
+from cabrank.data.reading import Block, cores, count_rows, part_schema, read_blocks
 from cabrank.data.shards import Plan, Tail, make_plan
 from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
 
 log = logging.getLogger("cabrank")
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]):
-    """Batches of rows from CSV parts (`.csv`, `.csv.gz`) under any folder or glob.
+    """Batches of rows from CSV parts (`.csv`, `.csv.gz`, `.csv.zst`) or Parquet parts under any folder or glob.
 
     Yields tensors `[B, C]`, the label in column 0 and the features after it, or with `weights=True` pairs of such a
     tensor and its weights `[B]`, 0 for a repeated row and 1 for all others. Pass it to `DataLoader(ds,
@@ -48,9 +48,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cache_dir       folder for decoded parts, so that the second epoch does not parse; "auto" is one in the user's
                         cache folder, None: no cache
         cache_bytes     what the cache may take on disk; half of what is free when None
-        label, columns  names; the first column and all others when None
-        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller
-        dtype           float64 | float32, a name or torch's
+        label           a column's name, or its index; the first column when None
+        columns         names of the features, as a list or comma-separated; all other columns when None
+        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller.
+                        Single columns may differ: "drop,tip:fill=0,hour:raise"
+        dtype           float64 | float32 | bfloat16, a name or torch's
         tail            pad | drop | uneven (see `cabrank.data.shards`); a batch under `cycle` has no tail
         cycle           start over at the end of the data, within a batch too; the iterator then never ends
         seed            shuffles the order of the parts, anew in each epoch (`set_epoch`); None keeps it
@@ -73,7 +75,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cache_dir: str | None = None,
         *,
         cache_bytes: int | None = None,
-        label: str | None = None,
+        label: str | int | None = None,
         columns: str | Sequence[str] | None = None,
         nulls: str = "raise",
         dtype: str | torch.dtype = "float64",
@@ -90,10 +92,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             )
         self.glob, self.cycle, self.weights, self.threads = glob, cycle, weights, threads
         self.rank, self.world = worker or 0, 1 if replicas is None else replicas
-        self.nulls, self._numpy_dtype = NullPolicy.of(nulls), _dtype_name(dtype)
+        self.nulls, self._dtype = NullPolicy.of(nulls), _dtype_name(dtype)
         self.store: Store = open_store(glob, storage_options)
         self.parts: list[Part] = list_parts(glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
+        self.nulls.check(self.schema.header, largest(self._dtype))
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
         self.plan: Plan = make_plan(
             counts, batch_size=_batch_size(batch_size, shard_size), world=self.world, tail=tail or "pad", seed=seed
@@ -133,7 +136,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         batches = self._cycled(worker, workers) if self.cycle else self._epoch(worker, workers)
         for piece, own in batches:
             self.dropped += len(piece.bad)
-            values = torch.from_numpy(piece.kept)
+            values = torch.from_numpy(piece.kept).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
             yield (values, self._weights(piece, own)) if self.weights else values
 
     def _epoch(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
@@ -174,21 +177,21 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
-        weights = torch.zeros(len(piece.values), dtype=DTYPES[self._numpy_dtype])
+        weights = np.zeros(len(piece.values), piece.values.dtype)
         weights[:owned] = 1
-        return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
+        return torch.from_numpy(np.delete(weights, piece.bad)).to(DTYPES[self._dtype])
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         return read_blocks(
             parts, self.store, self.schema, self.nulls,
-            dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            dtype=self._dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
         )  # fmt: skip
 
     def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
         if folder is None:
             return None
         cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
-        return PartCache(cache, self.schema, self.nulls, self._numpy_dtype)
+        return PartCache(cache, self.schema, self.nulls, self._dtype)
 
 
 def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_glob: str | None = None) -> list[int]:
@@ -203,9 +206,7 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
             "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
             len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
         )  # fmt: skip
-    one_column = Schema(schema.columns[:1], schema.header)
-    blocks = read_blocks(unknown, store, one_column, NullPolicy("fill"))
-    counted = {block.part.uri: block.end_row for block in blocks if block.last}
+    counted = count_rows(unknown, store, schema)
     return [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
 
 
