@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stores import Bucket
 
-from cabrank.data import parquet
+from cabrank.data import parquet, parquet_file
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.parse import Dtype, Parsed, Schema
 from cabrank.data.reading import count_rows, part_schema, read_blocks
@@ -256,7 +256,7 @@ TEN = Schema(tuple(f"c{i}" for i in range(10)))
 def test_an_object_gives_its_footer_and_the_wanted_columns_only(
     memory_store: Any, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "HOLE_BYTES", 0)
+    monkeypatch.setattr(parquet_file, "HOLE_BYTES", 0)
     data = wide(90_000)
     part = put(memory_store, data)
 

@@ -273,10 +273,22 @@ def test_each_column_follows_its_own_policy() -> None:
     assert "row 1: column 'b': 'NaN' stands for no value" in str(caught.value.fault.error("u", 0))
 
 
-def test_causes_of_rows_that_are_left_out() -> None:
-    parsed = parse_block(MESSY, ("a", "b"), AB, NullPolicy.of("drop"))
+@pytest.mark.parametrize(
+    "data",
+    [
+        MESSY,
+        MESSY[:-1],
+        MESSY.replace(b"\n", b"\r\n"),
+        MESSY.replace(b"\n", b"\n\n"),
+        MESSY.replace(b"\n", b"\r"),
+        MESSY.replace(b"inf", b'"inf"'),
+        b"\n1,2\r" + MESSY,
+    ],
+)
+def test_causes_of_rows_that_are_left_out(data: bytes) -> None:
+    parsed = parse_block(data, ("a", "b"), AB, NullPolicy.of("drop"))
     assert parsed.causes == {"a": {"empty": 2, "infinite": 1}, "b": {"NaN": 1, "too large": 1, "empty": 3}}
-    assert parse_block(MESSY, ("a", "b"), AB, NullPolicy.of("fill=0")).causes == {}
+    assert parse_block(data, ("a", "b"), AB, NullPolicy.of("fill=0")).causes == {}
 
 
 def test_policies_by_column() -> None:

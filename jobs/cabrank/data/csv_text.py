@@ -139,11 +139,24 @@ def parse_block(
             return parse_block(trimmed, names, schema, nulls, dtype)  # pyarrow takes "" for null, and "  " for a word
         raise BlockError(fault or Fault(0, SchemaError, f"pyarrow cannot read the block here: {error}")) from error
 
-    def fields(name: str, rows: Rows) -> Any:
-        return _read(raw, names, {name: pa.binary()})[name].combine_chunks().take(rows)
+    def fields(wanted: Sequence[str], rows: Rows) -> Any:
+        types = dict.fromkeys(wanted, pa.binary())
+        lines = _lines(raw, rows, table.num_rows)
+        return _read(raw, names, types).take(rows) if lines is None else _read(lines, names, types)
 
     columns = [column.combine_chunks().to_numpy(zero_copy_only=False) for column in table.columns]
     return settle(columns, schema, nulls, dtype, fields)
+
+
+def _lines(raw: memoryview, rows: Rows, total: int) -> memoryview | None:
+    """The text of some rows, to be read alone; None where rows are not just lines, and all must be read to tell."""
+    text = bytes(raw)
+    ends = np.append(np.flatnonzero(np.frombuffer(raw, np.uint8) == ord("\n")), len(text))
+    ends = ends[:-1] if text.endswith(b"\n") else ends
+    if b'"' in text or len(ends) != total or text.count(b"\r") != text.count(b"\r\n"):
+        return None
+    starts = np.append(0, ends + 1)[rows]
+    return memoryview(b"\n".join(text[start:end] for start, end in zip(starts, ends[rows], strict=True)))
 
 
 def _read(raw: memoryview, names: Sequence[str], types: dict[str, Any]) -> Any:

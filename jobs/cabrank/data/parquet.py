@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition
@@ -22,60 +21,18 @@ import numpy.typing as npt
 
 from cabrank.data.fetch import Buffer, Fetcher
 from cabrank.data.listing import Part
+from cabrank.data.parquet_file import RangedFile, check_magic, merge, parquet_errors
 from cabrank.data.parse import BLOCK_BYTES, Dtype, Parsed, Rows, Schema, check_names, matrix_dtype, settle
 from cabrank.errors import CabrankError, DataError, SchemaError
 from cabrank.nulls import NullPolicy
 from cabrank.store import Store
 
 TAIL_BYTES = 1 << 16  # pyarrow's own first read of a footer
-WHOLE_BYTES = 1 << 20  # an object of this size takes one request rather than several
-HOLE_BYTES = 1 << 18  # unwanted bytes between two ranges that cost less than another request
+WHOLE_BYTES = 1 << 18  # unwanted bytes between two ranges that cost less than another request
 READ_BYTES = 1 << 18  # of each column of a local file at a time
 RUNS_AHEAD = 2
 
 Task = Callable[[], Parsed]
-
-
-class RangedFile:
-    """A part as pyarrow reads it, on one thread: from ranges that are held, or by a pinned read of its own."""
-
-    closed = False
-
-    def __init__(self, part: Part, size: int, fetcher: Fetcher, held: Sequence[tuple[int, Buffer]] = ()) -> None:
-        self._part, self._size, self._fetcher = part, size, fetcher
-        self._held = [(start, memoryview(data)) for start, data in held]
-        self._at = 0
-
-    def read(self, size: int) -> Buffer:
-        """The next `size` bytes, fewer at the end."""
-        start = self._at
-        self._at = stop = min(start + size, self._size)
-        for base, data in self._held:
-            if base <= start and stop <= base + len(data):
-                return data[start - base : stop - base]
-        return self._fetcher.fetch_range(self._part.info, start, stop - start) if stop > start else b""
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """As of files."""
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """As of files."""
-        return self._at
-
-    def readable(self) -> bool:
-        """As of files."""
-        return True
-
-    def seekable(self) -> bool:
-        """As of files."""
-        return True
-
-    def close(self) -> None:
-        """Gives up what is held."""
-        self._held = []
-        self.closed = True
 
 
 class ParquetPart:
@@ -209,12 +166,12 @@ class Run:
             finally:
                 self._next = number + 1
                 self._changed.notify_all()
-        arrays = {name: table[name].combine_chunks() for name in self.schema.columns}
 
-        def fields(name: str, rows: Rows) -> Any:
-            return arrays[name].take(rows)
+        def fields(names: Sequence[str], rows: Rows) -> Any:
+            return table.select(list(names)).take(rows)
 
-        return settle([numbers(array) for array in arrays.values()], self.schema, self.nulls, self.dtype, fields)
+        columns = [numbers(table[name].combine_chunks()) for name in self.schema.columns]
+        return settle(columns, self.schema, self.nulls, self.dtype, fields)
 
     def _decode(self, number: int) -> Any:
         import pyarrow as pa
@@ -269,40 +226,6 @@ def numbers(array: Any) -> npt.NDArray[Any]:
         array = array.cast(pa.float64(), safe=False)
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values if unit == 1 else values / unit
-
-
-def merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ordered spans, those with small holes between them as one."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in spans:
-        if merged and start <= merged[-1][1] + HOLE_BYTES:
-            start, stop = merged[-1][0], max(stop, merged.pop()[1])
-        merged.append((start, stop))
-    return merged
-
-
-def check_magic(tail: Buffer, uri: str) -> None:
-    """`DataError` unless a file ends as Parquet that can be read."""
-    end = bytes(tail[-8:])
-    if end.endswith(b"PARE"):
-        raise DataError(f"{uri}: its footer is encrypted, and there are no keys here; write it without encryption")
-    if len(end) < 8 or not end.endswith(b"PAR1"):
-        fault = f"it ends in {end[-4:]!r} and not as Parquet does: cut off, or another format"
-        raise DataError(f"{uri}: {fault}; make it again")
-
-
-@contextmanager
-def parquet_errors(uri: str) -> Iterator[None]:
-    """pyarrow's errors as `DataError`; ours, from reads that it asked for, pass."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, OverflowError) as error:
-        words = " ".join(str(error).split())
-        encrypted = "encrypt" in words or "decrypt" in words
-        remedy = "write it without encryption" if encrypted else "it is damaged: make it again"
-        raise DataError(f"{uri}: pyarrow cannot read this Parquet file: {words}; {remedy}") from error
 
 
 def _short(uri: str, groups: Sequence[int]) -> Any:

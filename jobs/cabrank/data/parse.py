@@ -151,8 +151,8 @@ class BlockError(Exception):
         self.fault = fault
 
 
-Fields = Callable[[str, Rows], Any]
-"""(column, rows) → a pyarrow array of what stands in these rows, as bytes or in its own type, null where it is null."""
+Fields = Callable[[Sequence[str], Rows], Any]
+"""(columns, rows) → a pyarrow table of what stands there, as bytes or in its own type, null where it is null."""
 
 
 def settle(
@@ -181,10 +181,9 @@ def settle(
     filling = {i: policies[i].value for i in flaws if policies[i].action == "fill"}
     columns = [np.where(flaws[i], filling[i], c) if i in filling else c for i, c in enumerate(columns)]
     filled = sum(int((flaws[i] & ~dropped).sum()) for i in filling)
-    causes = {}
-    for name, flaw in ((schema.columns[i], flaws[i]) for i in dropping):
-        causes[name] = _causes(fields(name, np.flatnonzero(flaw)), dtype)
-    return Parsed(_interleave(columns, kind), np.flatnonzero(dropped), filled, causes)
+    bad = np.flatnonzero(dropped)
+    causes = _causes({schema.columns[i]: flaws[i][bad] for i in dropping}, bad, dtype, fields)
+    return Parsed(_interleave(columns, kind), bad, filled, causes)
 
 
 def matrix_dtype(dtype: Dtype) -> np.dtype[Any]:
@@ -199,16 +198,21 @@ def largest(dtype: Dtype) -> float:
 
 def _refusal(row: int, column: int, schema: Schema, dtype: Dtype, fields: Fields) -> Fault:
     name = schema.columns[column]
-    _, words = explain(_text(fields(name, np.array([row]))[0].as_py()), dtype)
+    _, words = explain(_text(fields([name], np.array([row]))[name][0].as_py()), dtype)
     remedy = "correct it, or take nulls=drop or nulls=fill=VALUE"
     return Fault(row, BadValueError, f"column {name!r}: {words}; {remedy}")
 
 
-def _causes(fields: Any, dtype: Dtype) -> Counter[str]:
-    causes: Counter[str] = Counter()
-    for entry in fields.value_counts():  # of few different ones, as a rule
-        cause, _ = explain(_text(entry["values"].as_py()), dtype)
-        causes[cause] += entry["counts"].as_py()
+def _causes(
+    flaws: Mapping[str, npt.NDArray[np.bool_]], rows: Rows, dtype: Dtype, fields: Fields
+) -> dict[str, Counter[str]]:
+    """Column → cause → fields, of the flaws in some rows."""
+    causes: dict[str, Counter[str]] = {name: Counter() for name in flaws}
+    found = fields(list(flaws), rows) if flaws else {}
+    for name, flaw in flaws.items():
+        for entry in found[name].take(np.flatnonzero(flaw)).value_counts():  # of few different ones, as a rule
+            cause, _ = explain(_text(entry["values"].as_py()), dtype)
+            causes[name][cause] += entry["counts"].as_py()
     return causes
 
 
