@@ -46,6 +46,11 @@ class NullPolicy:
         """The policy of one column."""
         return next((policy for exception, policy in self.exceptions if exception == name), self)
 
+    @property
+    def fills(self) -> bool:
+        """Whether any column may hold numbers that stand in no part."""
+        return "fill" in {self.action, *(policy.action for _, policy in self.exceptions)}
+
     def check(self, columns: Collection[str], largest: float) -> None:
         """`ConfigError` unless all exceptions are among `columns`, and what is filled in is at most `largest`."""
         for name, _ in self.exceptions:

@@ -146,6 +146,9 @@ def test_columns_that_are_no_numbers_can_be_left_out_and_else_are_named(tmp_path
         }
     )
     assert read_one(tmp_path, encoded(table), ["lat", "fare"]).values.tolist() == [[3.0, 1.0], [4.0, 2.0]]
+    store = open_store(str(tmp_path))
+    parts = list_parts(str(tmp_path), store)
+    assert list(count_rows(parts, store, part_schema(parts, store, "note", counting=True)).values()) == [2]
     for name, kind in (("note", "string"), ("trip", "struct<fare: double, lat: double>"), ("tags", "list<")):
         with pytest.raises(SchemaError) as caught:
             read_one(tmp_path, encoded(table), ["fare", name])

@@ -8,7 +8,7 @@ batches    ├────┤├────┤├────┤├────
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cabrank.data.listing import Part
 from cabrank.data.parse import Matrix
 from cabrank.data.reading import Block
-from cabrank.data.shards import Span
+from cabrank.data.shards import Span, Window
 from cabrank.errors import MetadataError
 
 NONE_BAD: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -44,7 +44,7 @@ Read = Callable[[Sequence[Part], Sequence[int], Sequence[int]], Iterator[Block]]
 """(parts, a row of each behind which nothing is needed, rows expected in each) → blocks, as of `read_blocks`."""
 
 
-def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Iterator[Piece]:
+def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Generator[Piece]:
     """The rows of the spans, in order. `MetadataError` where a part ends at another row than `counts` says."""
     places = [span.part for span in spans]
     for block in read([parts[i] for i in places], [span.stop for span in spans], [counts[i] for i in places]):
@@ -124,3 +124,16 @@ class RowStream:
             return None
         self._rest = piece.rows(rows, len(piece.values)) if len(piece.values) > rows else None
         return piece.rows(0, min(rows, len(piece.values)))
+
+
+def shuffled(pieces: Iterator[Piece], windows: Iterable[Window], buffers: Buffers) -> Iterator[Piece]:
+    """The wanted rows of each window, in its shuffled order: one gather, and a copy before it where blocks meet."""
+    rows = RowStream(pieces, buffers)
+    for window in windows:
+        whole, pick = rows.take(len(window.rows)), window.pick()
+        if whole is None:
+            return
+        out = buffers.take(len(pick), whole.values.shape[1], whole.values.dtype)
+        # clip, because raise would go through a buffer; no place is out of range
+        np.take(whole.values, pick, axis=0, out=out, mode="clip")
+        yield Piece(out, np.flatnonzero(np.isin(pick, whole.bad)) if len(whole.bad) else NONE_BAD)

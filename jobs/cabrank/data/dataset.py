@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
+import json
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from cabrank.data.batches import Buffers, Piece, RowStream, span_pieces
+from cabrank.data.batches import Buffers, Piece, RowStream, shuffled, span_pieces
 from cabrank.data.cache import DecodedCache
 from cabrank.data.cached import PartCache
+from cabrank.data.contracts import Contract
+from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
+from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part, list_parts
-from cabrank.data.metadata import read_counts
 from cabrank.data.parse import Schema, largest
-from cabrank.data.reading import Block, cores, count_rows, part_schema, read_blocks
-from cabrank.data.shards import Plan, Tail, make_plan
+from cabrank.data.reading import Block, cores, part_schema, read_blocks
+from cabrank.data.resume import Position
+from cabrank.data.shards import Plan, Tail, joined, make_plan
 from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
 
-log = logging.getLogger("cabrank")
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -55,7 +58,9 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         dtype           float64 | float32 | bfloat16, a name or torch's
         tail            pad | drop | uneven (see `cabrank.data.shards`); a batch under `cycle` has no tail
         cycle           start over at the end of the data, within a batch too; the iterator then never ends
-        seed            shuffles the order of the parts, anew in each epoch (`set_epoch`); None keeps it
+        seed            shuffles the order of the parts, anew in each epoch; None keeps the listing's
+        shuffle_window  shuffles the rows, too, within windows of so many rows; needs a seed. 0: not at all. The order
+                        depends on seed and epoch alone, and not on ranks, workers or batch size
         weights         yield pairs
         threads         that parse; one a core when None
 
@@ -82,6 +87,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         tail: Tail | None = None,
         cycle: bool = False,
         seed: int | None = None,
+        shuffle_window: int = 0,
         weights: bool = False,
         threads: int | None = None,
     ) -> None:
@@ -90,6 +96,9 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             raise ConfigError(
                 f"tail is {tail!r}: under cycle=True every batch is full and there is no tail; leave it out"
             )
+        if shuffle_window < 0 or (shuffle_window and seed is None):
+            raise ConfigError(f"shuffle_window is {shuffle_window}: it counts rows, and more than 0 needs a seed")
+        self.window = shuffle_window
         self.glob, self.cycle, self.weights, self.threads = glob, cycle, weights, threads
         self.rank, self.world = worker or 0, 1 if replicas is None else replicas
         self.nulls, self._dtype = NullPolicy.of(nulls), _dtype_name(dtype)
@@ -103,11 +112,14 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         )
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
+        self._resume: Position | None = None
+        self._here = Position.start(self.plan)
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
         self._cache = self._open_cache(cache_dir, cache_bytes)
-        self.dropped = 0
-        """Rows that nulls=drop has left out so far, in this process."""
+        self._contract = Contract.of(self.parts, self.columns, self.store) if not self.nulls.fills else None
+        self.ledger = Ledger()
+        """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -115,37 +127,104 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         return self.schema.columns
 
     @property
+    def dropped(self) -> int:
+        """Rows that nulls=drop has left out so far, in this process."""
+        return self.ledger.total.dropped_rows
+
+    @property
     def rows(self) -> int:
         """Rows of all parts together."""
         return self.plan.total
 
     def __len__(self) -> int:
-        """Batches an epoch on this rank, exactly; a TypeError under `cycle`, which has no end."""
+        """Batches that the next pass has on this rank, exactly; a TypeError under `cycle`, which has no end."""
         if self.cycle:
             raise TypeError("a dataset with cycle=True has no length")
-        return self.plan.steps(self.rank)
+        if self._resume is None:
+            return self.plan.steps(self.rank)
+        here = self._resume
+        plan, _, _ = here.resume(self.plan, here.worker or 0, here.workers, cycle=False)
+        return plan.steps(self.rank) - (here.steps if plan.legs == here.legs else 0)
+
+    @property
+    def epoch(self) -> int:
+        """Of the pass that goes on, or comes next; a pass that ends moves it on by one."""
+        return self.plan.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """With a seed, the order of the parts follows from the epoch: call it before each pass, as for a sampler."""
+        """With a seed, the order follows from the epoch. With DataLoader workers call it before each pass, as for a
+        sampler: what moves on there are their copies of the dataset. Another epoch forgets a state that was loaded."""
+        if epoch != self.plan.epoch:
+            self._resume = None
         self.plan = replace(self.plan, epoch=epoch)
+
+    def state_dict(self, *, steps: int | None = None, workers: int = 1) -> dict[str, Any]:
+        """Where the latest pass stands: small, of plain numbers and texts, the same on every rank of one job.
+
+        Without arguments, behind the batch that was handed out last. Behind a DataLoader with `workers` processes only
+        the loop knows how many batches it has taken: say it, in `steps`. (torchdata's StatefulDataLoader does so.)
+        """
+        here = self._here
+        if steps is not None:
+            start = self._resume or Position.start(self.plan)
+            here = start.after(steps, self.plan, workers, cycle=self.cycle)
+        return here.state(self._fingerprint())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next pass go on behind `state`: with the same ranks, workers and batch size on the very next batch,
+        with any others on exactly the rows that were not read. `MetadataError` where it was saved of other data."""
+        here = Position.of(state, self._fingerprint())
+        self.plan = replace(self.plan, epoch=here.epoch)
+        self._resume = self._here = here
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """What has to be the same for a position to mean the same rows."""
+        names = json.dumps([[part.name, rows] for part, rows in zip(self.parts, self.plan.rows, strict=True)])
+        return {
+            "rows": self.plan.total,
+            "parts": len(self.parts),
+            "plan": hashlib.sha256(names.encode()).hexdigest()[:16],
+            "seed": self.plan.seed,
+            "window": self.window,
+            "tail": None if self.cycle else self.plan.tail,
+        }
 
     def __iter__(self) -> Iterator[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:
         """One epoch, or no end of them under `cycle`; in a DataLoader's worker, that worker's share."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        batches = self._cycled(worker, workers) if self.cycle else self._epoch(worker, workers)
-        for piece, own in batches:
-            self.dropped += len(piece.bad)
+        resume, self._resume = self._resume, None
+        plan, share, had = self.plan, worker, 0
+        if resume:
+            plan, share, had = resume.resume(plan, worker, workers, cycle=self.cycle)
+        here = Position(
+            plan.epoch, plan.legs, plan.world, workers, plan.batch_size, had, worker if workers > 1 else None
+        )
+        self.ledger.begin()
+        batches = (self._cycled if self.cycle else self._epoch)(plan, share, workers, had)
+        while (batch := self._waited(batches)) is not None:
+            piece, owned = batch
+            here = self._here = replace(here, steps=here.steps + 1)
             values = torch.from_numpy(piece.kept).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
-            yield (values, self._weights(piece, own)) if self.weights else values
+            yield (values, self._weights(piece, owned)) if self.weights else values
+        self.plan = replace(self.plan, epoch=plan.epoch + 1)
+        self._here = Position.start(self.plan)
 
-    def _epoch(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
-        """Each batch of one worker, and how many of its rows, the first ones, have a weight of 1."""
-        plan = self.plan
-        batches = [plan.batch(self.rank, step) for step in plan.worker_steps(self.rank, worker, workers)]
+    def _waited(self, batches: Iterator[tuple[Piece, int]]) -> tuple[Piece, int] | None:
+        """The next batch, and what it took in the ledger."""
+        with self.ledger.timing("wait_seconds"):
+            batch = next(batches, None)
+        if batch is not None:
+            self.ledger.add(batches=1, rows=len(batch[0].values), dropped_rows=len(batch[0].bad))
+        return batch
+
+    def _epoch(self, plan: Plan, worker: int, workers: int, had: int) -> Iterator[tuple[Piece, int]]:
+        """Each batch of one worker behind the ones it had, and how many of its rows, the first ones, weigh 1."""
+        batches = [plan.batch(self.rank, step) for step in plan.worker_steps(self.rank, worker, workers)[had:]]
         if not batches:
             return
-        with closing(self._pieces([range(batches[0].start, batches[-1].stop)], workers)) as pieces:
+        places = range(batches[0].start, batches[-1].stop)
+        with closing(self._pieces([(plan, places)], workers)) as pieces:
             rows, piece = RowStream(pieces, self._buffers), None
             for batch in batches:
                 # behind the stream stands a batch of nothing but its last row once more
@@ -154,26 +233,39 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             if self._cache:  # the rest of the last part goes there
                 deque(pieces, maxlen=0)
 
-    def _cycled(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
+    def _cycled(self, plan: Plan, worker: int, workers: int, had: int) -> Iterator[tuple[Piece, int]]:
         """The same without an end: each worker goes round and round in its share of the rank's lane."""
-        lane, size = self.plan.lane(self.rank), self.plan.batch_size
-        share = lane[len(lane) * worker // workers : len(lane) * (worker + 1) // workers]
-        if not share:
-            return
-        with closing(self._pieces(repeat(share), workers)) as pieces:
-            rows = RowStream(pieces, self._buffers)
-            while (piece := rows.take(size)) is not None:
-                yield piece, size
 
-    def _pieces(self, ranges: Iterable[range], workers: int) -> Generator[Piece]:
-        """The rows of one range of the row space after the other, each of a later epoch's order."""
+        def share(plan: Plan) -> range:
+            lane = plan.lane(self.rank)
+            return lane[len(lane) * worker // workers : len(lane) * (worker + 1) // workers]
+
+        def turns() -> Iterator[tuple[Plan, range]]:
+            following, skip = plan, had * plan.batch_size
+            while True:
+                if skip < len(share(following)):
+                    yield following, share(following)[skip:]
+                skip = max(0, skip - len(share(following)))
+                following = replace(following, epoch=following.epoch + 1, legs=())
+
+        if not share(replace(plan, legs=())):
+            return
+        with closing(self._pieces(turns(), workers)) as pieces:
+            rows = RowStream(pieces, self._buffers)
+            while (piece := rows.take(plan.batch_size)) is not None:
+                yield piece, plan.batch_size
+
+    def _pieces(self, turns: Iterable[tuple[Plan, range]], workers: int) -> Generator[Piece]:
+        """The rows at the places that each turn names, in their order."""
         threads = self.threads or max(1, cores() // workers)
-        for turn, rows in enumerate(ranges):
-            plan = replace(self.plan, epoch=self.plan.epoch + turn)
-            spans = list(plan.spans(rows.start, rows.stop))
-            if self._cache:  # next round's order is not known to be this one's, but it is the best guess
+        for plan, places in turns:
+            windows = list(plan.windows(places.start, places.stop, self.window))
+            ranges = joined(window.rows for window in windows)
+            spans = [span for rows in ranges for span in plan.spans(rows.start, rows.stop)]
+            if self._cache:  # the next turn's order is not known to be this one's, but it is the best guess
                 self._cache.cache.needed(2 * [self._cache.key(self.parts[span.part]) for span in spans])
-            yield from span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))
+            with closing(span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))) as pieces:
+                yield from shuffled(pieces, windows, self._buffers) if self.window else pieces
 
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
@@ -182,32 +274,18 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         return torch.from_numpy(np.delete(weights, piece.bad)).to(DTYPES[self._dtype])
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
-        return read_blocks(
+        blocks = read_blocks(
             parts, self.store, self.schema, self.nulls,
             dtype=self._dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            ledger=self.ledger,
         )  # fmt: skip
+        return self._contract.hold(blocks) if self._contract else blocks
 
     def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
         if folder is None:
             return None
         cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
         return PartCache(cache, self.schema, self.nulls, self._dtype)
-
-
-def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_glob: str | None = None) -> list[int]:
-    """Rows of each part: from the metadata beside it, or, where there is none, counted now, and that is said."""
-    known = read_counts(parts, store, partitions_glob)
-    # a part that is listed with no rows costs next to nothing to look at, and would otherwise never be looked at
-    unknown = [part for part in parts if not known.get(part.uri)]
-    if unknown:
-        size = sum(part.size or 0 for part in unknown)
-        log.log(
-            logging.WARNING if size > 1e6 or len(unknown) == len(parts) else logging.INFO,
-            "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
-            len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
-        )  # fmt: skip
-    counted = count_rows(unknown, store, schema)
-    return [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
 
 
 def _last_row(piece: Piece | None) -> Piece:

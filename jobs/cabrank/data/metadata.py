@@ -27,7 +27,7 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -179,6 +179,48 @@ def read_plan(folder: str, store: Store) -> PlanFile | None:
         return PlanFile.parse(store.read(info), info.uri)
     except (ObjectMissingError, ChangedError):  # Changed: being published this moment
         return None
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Others' statistics of one folder, of all its rows together."""
+
+    uri: str
+    """Of the file, or the first of them."""
+    values: dict[str, dict[str, float]]
+    """column → count, mean, stddev, min, max, as far as they are given."""
+
+
+def read_statistics(folder: str, parts: Sequence[Part], store: Store) -> Statistics | None:
+    """What `.meta/stats` says; None where there is nothing, or where it was published by `cabrank shard` together with
+    the very bytes of `parts`, so that it cannot be wrong about them. `MetadataError` for a malformed table."""
+    files = _tables(folder + META + STATS, store)
+    plan = read_plan(folder, store)
+    records = {record.name: record for record in plan.parts} if plan is not None else {}
+    known = all(_same(records.get(part.name), part) for part in parts)
+    if not files or (plan is not None and (plan.state == "publishing" or known)):
+        return None
+    values: dict[str, dict[str, float]] = {}
+    for info in files:
+        for column, name, value in _parse_statistics(store.read(info), info.uri):
+            if values.setdefault(column, {}).setdefault(name, value) != value:
+                raise MetadataError(f"{info.uri}: a second {name} of column {column!r}; {REMEDY}")
+    return Statistics(files[0].uri, values)
+
+
+def _parse_statistics(data: bytes, uri: str) -> Iterator[tuple[str, str, float]]:
+    """(column, statistic, value) of each field that has one; lines that we do not know are none of ours."""
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        header = next(reader, [])
+        if header[:1] != ["summary"]:
+            raise MetadataError(f"{uri}: line 1: the header is {','.join(header)!r}, not 'summary,…'; {REMEDY}")
+        for row in reader:
+            if row[:1] and row[0] in ("count", "mean", "stddev", "min", "max"):
+                pairs = zip(header[1:], row[1:], strict=True)
+                yield from ((column, row[0], float(text)) for column, text in pairs if text)
+    except (UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise MetadataError(f"{uri}: no CSV table of statistics: {error}; {REMEDY}") from error
 
 
 def _folder_counts(folder: str, parts: list[Part], store: Store) -> dict[str, int]:

@@ -21,6 +21,7 @@ import numpy as np
 from cabrank.data.cached import OrderedFill, PartCache
 from cabrank.data.fetch import Fetcher
 from cabrank.data.formats import OpenPart, open_part
+from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part
 from cabrank.data.parse import BlockError, Dtype, Parsed, Schema, choose_columns, largest
 from cabrank.errors import NoDataError
@@ -52,15 +53,22 @@ class Block:
 
 
 def part_schema(
-    parts: Sequence[Part], store: Store, label: str | int | None = None, columns: str | Sequence[str] | None = None
+    parts: Sequence[Part],
+    store: Store,
+    label: str | int | None = None,
+    columns: str | Sequence[str] | None = None,
+    *,
+    counting: bool = False,
 ) -> Schema:
-    """The schema from the first part's columns, with the caller's choice of label and features (`choose_columns`)."""
+    """The schema from the first part's columns, with the caller's choice of label and features (`choose_columns`).
+    `counting`: rows will be counted and not read, and the columns may hold anything."""
     if not parts:
         raise NoDataError("there is no part to take a header from")
     with ThreadPoolExecutor(1, "cabrank-open") as opener:
         first = open_part(parts[0], store, Fetcher(store), opener, whole=False)
         schema = choose_columns(first.names, parts[0].uri, label, columns)
-        first.check(schema)
+        if not counting:
+            first.check(schema)
     return schema
 
 
@@ -83,19 +91,23 @@ def read_blocks(
     fetcher: Fetcher | None = None,
     cache: PartCache | None = None,
     rows: Sequence[int] | None = None,
+    ledger: Ledger | None = None,
     counting: bool = False,
 ) -> Generator[Block]:
     """All rows of `parts`, in order, as blocks.
 
     `stops[i]`: a row of part i behind which nothing is needed: its later blocks are left out (None reads all parts
     whole). `cache`: parts come from there as one block, and go there while they are read, which then is whole, whatever
-    the stops; `rows[i]` says how many rows to expect. `counting`: only the number of rows matters, and a part that
-    tells it comes as one block without columns. `ConfigError` for a policy that does not fit the columns or the dtype.
-    Other errors are raised when their block's turn comes, located by URI, row and column, and nothing runs on.
+    the stops; `rows[i]` says how many rows to expect. `ledger` is told what it costs. `counting`: only the number of
+    rows matters, and a part that tells it comes as one block without columns. `ConfigError` for a policy that does not
+    fit the columns or the dtype. Other errors are raised when their block's turn comes, located by URI, row and column,
+    and nothing runs on.
     """
     threads = threads or cores()
     nulls.check(schema.header or schema.columns, largest(dtype))
-    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher or Fetcher(store), cache, rows, counting)
+    fetcher, ledger = fetcher or Fetcher(store), ledger or Ledger()
+    reading = _Reading(parts, store, schema, nulls, dtype, stops, fetcher, cache, rows, ledger, counting)
+    fetched = fetcher.ledger
     with ThreadPoolExecutor(threads, "cabrank-parse") as pool, ThreadPoolExecutor(2, "cabrank-open") as opener:
         try:
             yield from reading.run(pool, opener, ahead=2 * threads)
@@ -103,6 +115,7 @@ def read_blocks(
             pool.shutdown(wait=False, cancel_futures=True)
             opener.shutdown(wait=False, cancel_futures=True)
             reading.close()
+            ledger.add_fetched(fetched, fetcher.ledger)
 
 
 class _Cut(NamedTuple):
@@ -124,6 +137,7 @@ class _Reading:
     fetcher: Fetcher
     cache: PartCache | None
     rows: Sequence[int] | None
+    ledger: Ledger
     counting: bool
     fills: dict[int, OrderedFill] = field(default_factory=dict)
     """By place, the parts that go into the cache."""
@@ -145,10 +159,13 @@ class _Reading:
                 continue
             place, row = cut.place, row if cut.place == place else 0
             try:
-                block = Block(place, self.parts[place], row, cut.parsed.result(), cut.last)
+                parsed = cut.parsed.result()
             except BlockError as error:
                 raise error.fault.error(self.parts[place].uri, row) from error.__cause__
+            block = Block(place, self.parts[place], row, parsed, cut.last)
             row = block.end_row
+            if parsed.filled:
+                self.ledger.add(filled_fields=parsed.filled)
             if self.stops is not None and row >= self.stops[place] and place not in self.fills:
                 self.done = place
             yield block
@@ -162,15 +179,18 @@ class _Reading:
             if isinstance(opened, Parsed):
                 yield _Cut(place, True, _known(opened))
                 continue
-            opened.check(self.schema)
             if self.counting and opened.rows is not None:
+                self.schema.check(opened.names, self.parts[place].uri)
                 yield _Cut(place, True, _known(Parsed.uncolumned(opened.rows)))
             else:
+                opened.check(self.schema)
                 yield from self._cut_part(place, opened, pool)
 
     def _open(self, place: int, opener: ThreadPoolExecutor) -> OpenPart | Parsed:
         part = self.parts[place]
         cached = self.cache.find(part) if self.cache else None
+        if self.cache:
+            self.ledger.add(**{"cache_misses" if cached is None else "cache_hits": 1})
         return open_part(part, self.store, self.fetcher, opener) if cached is None else cached
 
     def _cut_part(self, place: int, opened: OpenPart, pool: ThreadPoolExecutor) -> Iterator[_Cut]:
@@ -184,7 +204,8 @@ class _Reading:
     def _parse(self, place: int, number: int, parse: Callable[[], Parsed], last: bool) -> Parsed:
         fill = self.fills.get(place)
         try:
-            parsed = parse()
+            with self.ledger.timing("parse_seconds"):
+                parsed = parse()
         except BaseException:
             if fill:
                 fill.close()
