@@ -41,7 +41,7 @@ def test_parts_that_fit_are_read_again_and_again(folder: Path) -> None:
         (
             1,
             "y,x\n4,24\n5,30\n5,36\n",
-            r"part-00000-spark\.csv: column 'y': the mean of its 6 rows is 3\.5 there and 3\.33",
+            r"spark\.csv: column 'y': the mean of its 6 rows is 3\.5 there and 3\.33",
         ),
     ],
 )
