@@ -49,7 +49,13 @@ CacheBytes = Annotated[
     Field(description="What the cache may take on disk; half of what is free when absent."),
 ]
 Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
-Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
+Nulls = Annotated[
+    str,
+    Field(
+        description="Empty fields, NaN and infinity: raise | drop | fill=VALUE; single columns otherwise: "
+        "drop,tip:fill=0,hour:raise."
+    ),
+]
 EndpointUrl = Annotated[
     str | None, OrNone, Field(description="S3 endpoint, when it is not AWS (AWS_ENDPOINT_URL works, too).")
 ]
@@ -130,7 +136,9 @@ class BaselineConfig(Config):
     verb: ClassVar[str] = "baseline"
     data: Data
     out: Out
-    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    label: str | None = Field(
+        None, description="Column to predict, by name or index (-1: the last); the first one when absent."
+    )
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
     nulls: Nulls = "raise"
     batch_size: int = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")

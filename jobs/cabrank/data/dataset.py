@@ -25,7 +25,7 @@ from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
 from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part, list_parts
-from cabrank.data.parse import Schema
+from cabrank.data.parse import Schema, largest
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.resume import Position
 from cabrank.data.shards import Plan, Tail, joined, make_plan
@@ -33,11 +33,11 @@ from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]):
-    """Batches of rows from CSV parts (`.csv`, `.csv.gz`) under any folder or glob.
+    """Batches of rows from CSV parts (`.csv`, `.csv.gz`, `.csv.zst`) or Parquet parts under any folder or glob.
 
     Yields tensors `[B, C]`, the label in column 0 and the features after it, or with `weights=True` pairs of such a
     tensor and its weights `[B]`, 0 for a repeated row and 1 for all others. Pass it to `DataLoader(ds,
@@ -53,9 +53,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cache_dir       folder for decoded parts, so that the second epoch does not parse; "auto" is one in the user's
                         cache folder, None: no cache
         cache_bytes     what the cache may take on disk; half of what is free when None
-        label, columns  names; the first column and all others when None
-        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller
-        dtype           float64 | float32, a name or torch's
+        label           a column's name, or its index; the first column when None
+        columns         names of the features, as a list or comma-separated; all other columns when None
+        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller.
+                        Single columns may differ: "drop,tip:fill=0,hour:raise"
+        dtype           float64 | float32 | bfloat16, a name or torch's
         tail            pad | drop | uneven (see `cabrank.data.shards`); a batch under `cycle` has no tail
         cycle           start over at the end of the data, within a batch too; the iterator then never ends
         seed            shuffles the order of the parts, anew in each epoch; None keeps the listing's
@@ -80,7 +82,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cache_dir: str | os.PathLike[str] | None = None,
         *,
         cache_bytes: int | None = None,
-        label: str | None = None,
+        label: str | int | None = None,
         columns: str | Sequence[str] | None = None,
         nulls: str = "raise",
         dtype: str | torch.dtype = "float64",
@@ -106,7 +108,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
                 f"tail is {tail!r}: under cycle=True every batch is full and there is no tail; leave it out"
             )
         self.cycle, self.weights = cycle, weights
-        self.nulls, self._numpy_dtype = NullPolicy.of(nulls), _dtype_name(dtype)
+        self.nulls, self._dtype = NullPolicy.of(nulls), _dtype_name(dtype)
         empty = Plan((), size, self.world, tail or "pad", seed)  # checks all that needs no data before any is looked at
         cache = _open_cache(cache_dir, cache_bytes)
 
@@ -114,7 +116,8 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self.store: Store = open_store(self.glob, storage_options)
         self.parts: list[Part] = list_parts(self.glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
-        self._cache = PartCache(cache, self.schema, self.nulls, self._numpy_dtype) if cache else None
+        self.nulls.check(self.schema.header, largest(self._dtype))
+        self._cache = PartCache(cache, self.schema, self.nulls, self._dtype) if cache else None
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
         self.plan: Plan = make_plan(counts, batch_size=size, world=self.world, tail=empty.tail, seed=seed)
         if not len(self.plan.lane(self.rank)) and cycle:
@@ -123,7 +126,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self._here = Position.start(self.plan)
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
-        self._contract = Contract.of(self.parts, self.columns, self.store) if self.nulls.action != "fill" else None
+        self._contract = Contract.of(self.parts, self.columns, self.store) if not self.nulls.fills else None
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
@@ -211,7 +214,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         while (batch := self._waited(batches)) is not None:
             piece, owned = batch
             here = self._here = replace(here, steps=here.steps + 1)
-            values = torch.from_numpy(piece.kept)
+            values = torch.from_numpy(piece.kept).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
             yield (values, self._weights(piece, owned)) if self.weights else values
         self.plan = replace(self.plan, epoch=plan.epoch + 1)
         self._here = Position.start(self.plan)
@@ -275,14 +278,14 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
-        weights = torch.zeros(len(piece.values), dtype=DTYPES[self._numpy_dtype])
+        weights = np.zeros(len(piece.values), piece.values.dtype)
         weights[:owned] = 1
-        return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
+        return torch.from_numpy(np.delete(weights, piece.bad)).to(DTYPES[self._dtype])
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         blocks = read_blocks(
             parts, self.store, self.schema, self.nulls,
-            dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            dtype=self._dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
             ledger=self.ledger,
         )  # fmt: skip
         return self._contract.hold(blocks) if self._contract else blocks
@@ -319,7 +322,7 @@ def _whole(name: str, value: Any, least: int, default: int | None = None) -> int
 
 
 def _dtype_name(dtype: Any) -> str:
-    """`float64` or `float32`, from a name, torch's dtype or numpy's."""
+    """A name of `DTYPES`, from a name, torch's dtype or numpy's."""
     name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise ConfigError(f"dtype is {dtype!r}: it must be one of {', '.join(DTYPES)}")
