@@ -9,6 +9,7 @@ from cabrank.data.listing import Part
 from cabrank.data.metadata import read_counts
 from cabrank.data.parse import Schema
 from cabrank.data.reading import count_rows
+from cabrank.errors import NoDataError
 from cabrank.store import Store
 
 log = logging.getLogger("cabrank")
@@ -20,12 +21,15 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
     known = read_counts(parts, store, partitions_glob)
     # a part that is listed with no rows costs next to nothing to look at, and would otherwise never be looked at
     unknown = [part for part in parts if not known.get(part.uri)]
-    if unknown:
-        size = sum(part.size or 0 for part in unknown)
+    if unlisted := [part for part in unknown if part.uri not in known]:
+        size = sum(part.size or 0 for part in unlisted)
         log.log(
-            logging.WARNING if size > SMALL_BYTES or len(unknown) == len(parts) else logging.INFO,
+            logging.WARNING if size > SMALL_BYTES or len(unlisted) == len(parts) else logging.INFO,
             "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
-            len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
+            len(unlisted), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
         )  # fmt: skip
     counted = count_rows(unknown, store, schema)
-    return [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
+    counts = [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
+    if not any(counts):
+        raise NoDataError(f"{parts[0].uri}: a header and no rows, as in all {len(parts)} parts; check the glob")
+    return counts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
+import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -70,14 +72,14 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
     def __init__(
         self,
-        glob: str,
+        glob: str | os.PathLike[str],
         partitions_glob: str | None = None,
         storage_options: StorageOptions | None = None,
         batch_size: int | None = None,
         shard_size: int | None = None,
         worker: int | None = None,
         replicas: int | None = None,
-        cache_dir: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
         *,
         cache_bytes: int | None = None,
         label: str | int | None = None,
@@ -92,31 +94,38 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         threads: int | None = None,
     ) -> None:
         super().__init__()
+        size = _batch_size(batch_size, shard_size)
+        self.rank, self.world = _whole("worker", worker, 0, default=0), _whole("replicas", replicas, 1, default=1)
+        if self.rank >= self.world:
+            raise ConfigError(f"worker is {self.rank}: of {self.world} replicas it must be 0 to {self.world - 1}")
+        seed = None if seed is None else _whole("seed", seed, 0)
+        self.threads = None if threads is None else _whole("threads", threads, 1)
+        self.window = _whole("shuffle_window", shuffle_window, 0)
+        if self.window and seed is None:
+            raise ConfigError(f"shuffle_window is {self.window}: shuffling rows needs a seed")
         if cycle and tail is not None:
             raise ConfigError(
                 f"tail is {tail!r}: under cycle=True every batch is full and there is no tail; leave it out"
             )
-        if shuffle_window < 0 or (shuffle_window and seed is None):
-            raise ConfigError(f"shuffle_window is {shuffle_window}: it counts rows, and more than 0 needs a seed")
-        self.window = shuffle_window
-        self.glob, self.cycle, self.weights, self.threads = glob, cycle, weights, threads
-        self.rank, self.world = worker or 0, 1 if replicas is None else replicas
+        self.cycle, self.weights = cycle, weights
         self.nulls, self._dtype = NullPolicy.of(nulls), _dtype_name(dtype)
-        self.store: Store = open_store(glob, storage_options)
-        self.parts: list[Part] = list_parts(glob, self.store)
+        empty = Plan((), size, self.world, tail or "pad", seed)  # checks all that needs no data before any is looked at
+        cache = _open_cache(cache_dir, cache_bytes)
+
+        self.glob = os.fspath(glob)
+        self.store: Store = open_store(self.glob, storage_options)
+        self.parts: list[Part] = list_parts(self.glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
         self.nulls.check(self.schema.header, largest(self._dtype))
+        self._cache = PartCache(cache, self.schema, self.nulls, self._dtype) if cache else None
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
-        self.plan: Plan = make_plan(
-            counts, batch_size=_batch_size(batch_size, shard_size), world=self.world, tail=tail or "pad", seed=seed
-        )
+        self.plan: Plan = make_plan(counts, batch_size=size, world=self.world, tail=empty.tail, seed=seed)
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
         self._resume: Position | None = None
         self._here = Position.start(self.plan)
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
-        self._cache = self._open_cache(cache_dir, cache_bytes)
         self._contract = Contract.of(self.parts, self.columns, self.store) if not self.nulls.fills else None
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
@@ -281,12 +290,6 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         )  # fmt: skip
         return self._contract.hold(blocks) if self._contract else blocks
 
-    def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
-        if folder is None:
-            return None
-        cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
-        return PartCache(cache, self.schema, self.nulls, self._dtype)
-
 
 def _last_row(piece: Piece | None) -> Piece:
     if piece is None:
@@ -303,14 +306,31 @@ def _repeat_last(piece: Piece, times: int) -> Piece:
 
 def _batch_size(batch_size: int | None, shard_size: int | None) -> int:
     """The smaller of the two, as in the original class; 1 where neither is given, as in a DataLoader."""
-    for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigError(f"{name} is {value!r}: it counts rows and must be a whole number, 1 or more")
-    return min((size for size in (batch_size, shard_size) if size is not None), default=1)
+    given = {"batch_size": batch_size, "shard_size": shard_size}
+    return min((_whole(name, size, 1) for name, size in given.items() if size is not None), default=1)
 
 
-def _dtype_name(dtype: str | torch.dtype) -> str:
-    name = str(dtype).removeprefix("torch.")
+def _whole(name: str, value: Any, least: int, default: int | None = None) -> int:
+    """`value`, or `default` for None, as an int: any type of whole number, numpy's too, that is `least` or more."""
+    try:
+        number = operator.index(default if value is None and default is not None else value)
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}: it must be a whole number, {least} or more")
+    return number
+
+
+def _dtype_name(dtype: Any) -> str:
+    """`float64` or `float32`, from a name, torch's dtype or numpy's."""
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise ConfigError(f"dtype is {name!r}: it must be one of {', '.join(DTYPES)}")
+        raise ConfigError(f"dtype is {dtype!r}: it must be one of {', '.join(DTYPES)}")
     return name
+
+
+def _open_cache(folder: str | os.PathLike[str] | None, limit_bytes: int | None) -> DecodedCache | None:
+    if folder is None:
+        return None
+    limit = None if limit_bytes is None else _whole("cache_bytes", limit_bytes, 0)
+    return DecodedCache(None if folder == "auto" else os.fspath(folder), limit)

@@ -81,7 +81,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, OverflowError) as error:
+    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         words = " ".join(str(error).split())
         encrypted = "encrypt" in words or "decrypt" in words
         remedy = "write it without encryption" if encrypted else "it is damaged: make it again"
