@@ -1,4 +1,4 @@
-"""The dataset over every format: one table, written in all of them, gives the same batches; labels, policies and dtypes."""
+"""The dataset over every format: the same table gives the same batches; labels, policies and dtypes."""
 
 from __future__ import annotations
 
