@@ -78,7 +78,7 @@ def split_header(data: memoryview, uri: str) -> tuple[list[str], int]:
 
 
 def _row_end(data: memoryview, start: int) -> int | None:
-    """Behind the first newline from `start` on that no quote encloses; old Macs' line ends count where no others are."""
+    """Behind the first newline from `start` on that no quote encloses; old Macs' count where no others are."""
     quotes, at, raw = 0, start, bytes(data)
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
@@ -188,9 +188,8 @@ def locate(data: Buffer, names: Sequence[str], schema: Schema) -> Fault | None:
         for index, name in wanted:
             word = row[index].strip(" \t\r")
             if word and word not in null_words and not NUMBER.fullmatch(word) and not INFINITY.fullmatch(word):
-                return Fault(
-                    number, BadValueError, f"column {name!r}: {shortened(row[index])} is no number; correct the field"
-                )
+                flaw = f"column {name!r}: {shortened(row[index])} is no number; correct the field"
+                return Fault(number, BadValueError, flaw)
     return None
 
 

@@ -27,7 +27,7 @@ to torch rounds them."""
 
 BLOCK_BYTES = 4 << 20
 """Large enough that pyarrow's start-up per block is nothing, small enough that a few of them stay in memory."""
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 BFLOAT16_INFINITE = np.uint32(0x7F7F8000).view(np.float32)
 """The least float32 that rounds to infinity as a bfloat16."""
@@ -57,8 +57,8 @@ class Schema:
         faults = [f"lacks column {', '.join(map(repr, missing))}"] if missing else []
         faults += [f"has an extra column {', '.join(map(repr, extra))}"] if extra else []
         raise SchemaError(
-            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of "
-            f"{self.source}: {', '.join(self.header or self.columns)}. Rewrite one of the two, or leave it out of the glob"
+            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of {self.source}: "
+            f"{', '.join(self.header or self.columns)}. Rewrite one of the two, or leave it out of the glob"
         )
 
 
