@@ -48,6 +48,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def open_cache(folder: str | os.PathLike[str] | None, limit_bytes: int | None) -> DecodedCache | None:
+    """The cache in `folder`, the user's own for "auto", none for None."""
     if folder is None:
         return None
     limit = None if limit_bytes is None else whole("cache_bytes", limit_bytes, 0)

@@ -99,9 +99,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         if self.window and seed is None:
             raise ConfigError(f"shuffle_window is {self.window}: shuffling rows needs a seed")
         if cycle and tail is not None:
-            raise ConfigError(
-                f"tail is {tail!r}: under cycle=True all batches are full and there is none; leave it out"
-            )
+            raise ConfigError(f"tail is {tail!r}: under cycle=True every batch is full: leave it out")
         self.cycle, self.weights = cycle, weights
         self.nulls, self._dtype = NullPolicy.of(nulls), dtype_name(dtype)
         empty = Plan((), size, self.world, tail or "pad", seed)  # checks all that needs no data before any is looked at
