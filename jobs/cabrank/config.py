@@ -78,7 +78,13 @@ CacheBytes = Annotated[
     Field(description="What the cache may take on disk; half of what is free when absent."),
 ]
 Seed = Annotated[Whole, Field(ge=0, description="Everything random follows from it.")]
-Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
+Nulls = Annotated[
+    str,
+    Field(
+        description="Empty fields, NaN and infinity: raise | drop | fill=VALUE; single columns otherwise: "
+        "drop,tip:fill=0,hour:raise."
+    ),
+]
 EndpointUrl = Annotated[
     str | None, OrNone, Field(description="S3 endpoint, when it is not AWS (AWS_ENDPOINT_URL works, too).")
 ]
@@ -158,7 +164,8 @@ class ShardConfig(Config):
         None, description="Column that stands first in the statistics; the first one when absent."
     )
     columns: str | None = Field(
-        None, description="Columns to measure beside the label, comma-separated: those of numbers; all when absent."
+        default=None,
+        description="Columns to measure beside the label, comma-separated: those of numbers; all when absent.",
     )
     nulls: Nulls = "raise"
     endpoint_url: EndpointUrl = None
@@ -172,7 +179,9 @@ class BaselineConfig(Config):
     verb: ClassVar[str] = "baseline"
     data: Data
     out: Out
-    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    label: str | None = Field(
+        None, description="Column to predict, by name or index (-1: the last); the first one when absent."
+    )
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
     nulls: Nulls = "raise"
     batch_size: Whole = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")

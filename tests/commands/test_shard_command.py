@@ -116,7 +116,7 @@ def test_a_glob_of_some_parts_describes_the_whole_folder(
     (trips / "README.md").write_text("about these trips\n")
     (said,) = run(f"{trips}/part-00001-*.csv")
     assert (said["parts"], said["rows"]) == (4, 2500)
-    assert "beside the named ones: 3 parts" in caplog.text
+    assert "3 parts beside the named ones" in caplog.text
 
 
 def test_folders_get_their_own(tmp_path: Path, run: Any) -> None:
@@ -236,3 +236,16 @@ def test_a_text_column_can_be_left_out_and_is_remembered(tmp_path: Path, capsys:
     assert (said["parts_read"], said["rows"], said["mean"]) == (1, 3, {"y": 3.0, "x": 4.0})
     shard.run(ShardConfig(data=str(tmp_path), label="x", columns="y"))
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["parts_read"] == 2
+
+
+def test_parquet_parts(tmp_path: Path, run: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"fare": [1.0, 2.0, None], "hour": [4, 5, 6]}), tmp_path / "part-00000.parquet")
+    pq.write_table(pa.table({"hour": [7], "fare": [3.0]}), tmp_path / "part-00001.parquet")
+    (said,) = run(tmp_path, "drop,hour:raise")
+    assert (said["rows"], said["dropped"], said["parts"]) == (4, 1, 2)
+    assert (said["mean"], said["max"]) == ({"fare": 2.0, "hour": 16 / 3}, {"fare": 3.0, "hour": 7.0})
+    (counts,) = (tmp_path / ".meta" / "shards").glob("part-*.csv")
+    assert counts.read_text().splitlines() == ["id,count", "0,3", "1,1"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cabrank.commands import baseline, sample, shard
 from cabrank.config import BaselineConfig, DemoConfig, SampleConfig, ShardConfig
-from cabrank.console import counted, json_line, say, table
+from cabrank.console import counted, say, table
 from cabrank.errors import ConfigError
 from cabrank.local.store import EmbeddedStore
 from cabrank.store import canonical
@@ -49,10 +48,7 @@ def run(config: DemoConfig) -> None:
 
 
 def show(config: DemoConfig, summary: dict[str, Any], compared: tuple[str, Any, Any]) -> None:
-    """The comparison and what was read back: tables on a terminal, else one JSON line."""
-    if not sys.stdout.isatty():
-        say(json_line({"event": "demo", **summary}))
-        return
+    """The comparison, what was read back, and why SGD can be worse than the mean: for a person, wherever it goes."""
     table(*compared)
     names = {"SGD": "sgd_rmse", "mean": "mean_rmse", "optimum": "optimum_rmse"}
     row = [f"{summary['data_rows']:,}", str(config.parts), *(f"{summary[key]:,.5g}" for key in names.values())]

@@ -19,7 +19,7 @@ def run(config: PlanConfig) -> None:
     store = open_store(uri, config.storage_options())
     parts = list_parts(uri, store)
     plan = make_plan(
-        part_counts(parts, store, part_schema(parts, store)),
+        part_counts(parts, store, part_schema(parts, store, counting=True)),
         batch_size=config.batch_size,
         world=config.world,
         tail=config.tail,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cabrank.config import ShardConfig
 from cabrank.console import counted, json_line, say, table, track
+from cabrank.data.formats import kind
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
 from cabrank.data.parse import Schema
@@ -45,34 +46,29 @@ def run(config: ShardConfig) -> None:
     uri = canonical(config.data)
     store = open_store(uri, config.storage_options(), writable=True)
     selected = list_parts(uri, store)
-    endings = {ending(part) for part in selected}
+    kinds = {kind(part) for part in selected}
     for folder in dict.fromkeys(part.folder for part in selected):
         earlier = earlier_plan(folder, store)
         chosen = {part.uri for part in selected if part.folder == folder}
-        parts = whole_folder(folder, chosen, endings, earlier, store)
+        parts = whole_folder(folder, chosen, kinds, earlier, store)
         show(shard_folder(folder, parts, earlier, store, config))
 
 
-def whole_folder(
-    folder: str, chosen: set[str], endings: set[str], earlier: PlanFile | None, store: Store
-) -> list[Part]:
+def whole_folder(folder: str, chosen: set[str], kinds: set[str], earlier: PlanFile | None, store: Store) -> list[Part]:
     """All parts of a folder: metadata that described only some would claim that the others are not there. Beside the
-    chosen ones these are the numbered files of the same ending, and whatever the earlier plan counted."""
+    chosen ones these are the numbered files of the same kind, and whatever the earlier plan counted."""
     counted_before = {record.name for record in earlier.parts} if earlier else set()
     whole = [
         part
         for part in folder_parts(folder, store)
         if part.size != 0
-        and (part.uri in chosen or part.name in counted_before or (part.number is not None and ending(part) in endings))
+        and (part.uri in chosen or part.name in counted_before or (part.number is not None and kind(part) in kinds))
     ]
     if more := len(whole) - len(chosen):
-        log.warning("%s: beside the named ones: %s; the metadata describes the whole folder", folder, counted(more, "part"))
+        log.warning(
+            "%s: %s beside the named ones; the metadata describes the whole folder", folder, counted(more, "part")
+        )
     return whole
-
-
-def ending(part: Part) -> str:
-    """What kind of file it is: `csv` for `part-00007-….csv` and for `part-00007-….csv.gz`."""
-    return part.name.removesuffix(".gz").rpartition(".")[2]
 
 
 def shard_folder(
@@ -142,11 +138,11 @@ def measure(parts: Sequence[Part], store: Store, schema: Schema, nulls: str) -> 
 
 def estimate_rows(parts: Sequence[Part], store: Store) -> int | None:
     """About how many rows the parts have, from the first one's line length; None where that says nothing."""
+    if not parts[0].name.endswith(".csv"):
+        return None
     head = store.read(parts[0].info, 0, min(ESTIMATE_BYTES, parts[0].size or 0))
     lines, sizes = head.count(b"\n"), [part.size for part in parts if part.size is not None]
-    if parts[0].name.endswith(".gz") or lines < 2:
-        return None
-    return sum(sizes) * lines // len(head)
+    return sum(sizes) * lines // len(head) if lines > 1 else None
 
 
 def show(done: Done) -> None:

@@ -7,7 +7,7 @@ batches    ├────┤├────┤├────┤├────
 
 from __future__ import annotations
 
-import sys
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from cabrank.data.reading import Block
 from cabrank.data.shards import Span, Window
 from cabrank.errors import MetadataError
 
+KEPT_BUFFERS = 8
+"""Of batches in use, so many are remembered; one that is forgotten is freed by itself when its batch is."""
 NONE_BAD: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -71,21 +73,27 @@ def wrong_count(block: Block, planned: int) -> MetadataError:
 class Buffers:
     """Memory for batches that span blocks, used again once nobody holds the batch that it was last used for.
 
-    Touching fresh memory for the first time costs more than copying into it.
+    Touching fresh memory for the first time costs more than copying into it. Each time it is lent out as a new array,
+    which every view of it keeps alive; when that is gone, so are all of them, tensors included.
     """
 
     def __init__(self) -> None:
-        self._arrays: list[Matrix] = []
+        self._lent: list[tuple[npt.NDArray[np.uint8], weakref.ref[Matrix]]] = []
+
+    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
+        return Buffers, ()  # memory stays in its process
 
     def take(self, rows: int, columns: int, dtype: npt.DTypeLike) -> Matrix:
         """An array [rows, columns], its values whatever they are."""
-        # 3: the list, the loop's name, getrefcount's argument; a batch in use holds a view, which holds the array
-        for array in self._arrays:
-            if sys.getrefcount(array) == 3 and len(array) >= rows and array.dtype == dtype:
-                return array[:rows]
-        array = np.empty((rows, columns), dtype)
-        self._arrays = [array, *(a for a in self._arrays if sys.getrefcount(a) > 3)][:8]
-        return array[:rows]
+        kind = np.dtype(dtype)
+        size = rows * columns * kind.itemsize
+        fitting = [memory for memory, lease in self._lent if lease() is None and len(memory) >= size]
+        memory = fitting[0] if fitting else np.empty(size, np.uint8)
+        # over the buffer protocol, so that views of the lease refer to it, and not past it to the memory
+        lease: Matrix = np.frombuffer(memory.data, kind, rows * columns)
+        others = [(old, ref) for old, ref in self._lent if old is not memory and ref() is not None]
+        self._lent = [(memory, weakref.ref(lease)), *others][:KEPT_BUFFERS]
+        return lease.reshape(rows, columns)
 
 
 class RowStream:

@@ -1,4 +1,4 @@
-"""How many rows each part has: from the metadata beside it, and else by reading it."""
+"""How many rows each part has: from the metadata beside it, and else from the part itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from cabrank.data.listing import Part
 from cabrank.data.metadata import read_counts
 from cabrank.data.parse import Schema
-from cabrank.data.reading import read_blocks
-from cabrank.nulls import NullPolicy
+from cabrank.data.reading import count_rows
+from cabrank.errors import NoDataError
 from cabrank.store import Store
 
 log = logging.getLogger("cabrank")
@@ -21,14 +21,15 @@ def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_
     known = read_counts(parts, store, partitions_glob)
     # a part that is listed with no rows costs next to nothing to look at, and would otherwise never be looked at
     unknown = [part for part in parts if not known.get(part.uri)]
-    if unknown:
-        size = sum(part.size or 0 for part in unknown)
+    if unlisted := [part for part in unknown if part.uri not in known]:
+        size = sum(part.size or 0 for part in unlisted)
         log.log(
-            logging.WARNING if size > SMALL_BYTES or len(unknown) == len(parts) else logging.INFO,
+            logging.WARNING if size > SMALL_BYTES or len(unlisted) == len(parts) else logging.INFO,
             "counting the rows of %d of %d parts (%.1f MB): no metadata; cabrank shard %s does it once for all",
-            len(unknown), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
+            len(unlisted), len(parts), size / 1e6, parts[0].folder.removesuffix("/"),
         )  # fmt: skip
-    one_column = Schema(schema.columns[:1], schema.header)
-    blocks = read_blocks(unknown, store, one_column, NullPolicy("fill"))
-    counted = {block.part.uri: block.end_row for block in blocks if block.last}
-    return [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
+    counted = count_rows(unknown, store, schema)
+    counts = [counted[part.uri] if part.uri in counted else known[part.uri] for part in parts]
+    if not any(counts):
+        raise NoDataError(f"{parts[0].uri}: a header and no rows, as in all {len(parts)} parts; check the glob")
+    return counts

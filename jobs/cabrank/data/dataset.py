@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,15 +16,15 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from cabrank.data.arguments import DTYPES, batch_rows, dtype_name, open_cache, rank_of_world, whole
 from cabrank.data.batches import Buffers, Piece, RowStream, shuffled, span_pieces
-from cabrank.data.cache import DecodedCache
 from cabrank.data.cached import PartCache
 from cabrank.data.contracts import Contract
 from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
 from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part, list_parts
-from cabrank.data.parse import Schema
+from cabrank.data.parse import Schema, largest
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.resume import Position
 from cabrank.data.shards import Plan, Tail, joined, make_plan
@@ -31,11 +32,9 @@ from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
-
 
 class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]):
-    """Batches of rows from CSV parts (`.csv`, `.csv.gz`) under any folder or glob.
+    """Batches of rows from CSV parts (`.csv`, `.csv.gz`, `.csv.zst`) or Parquet parts under any folder or glob.
 
     Yields tensors `[B, C]`, the label in column 0 and the features after it, or with `weights=True` pairs of such a
     tensor and its weights `[B]`, 0 for a repeated row and 1 for all others. Pass it to `DataLoader(ds,
@@ -51,9 +50,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cache_dir       folder for decoded parts, so that the second epoch does not parse; "auto" is one in the user's
                         cache folder, None: no cache
         cache_bytes     what the cache may take on disk; half of what is free when None
-        label, columns  names; the first column and all others when None
-        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller
-        dtype           float64 | float32, a name or torch's
+        label           a column's name, or its index; the first column when None
+        columns         names of the features, as a list or comma-separated; all other columns when None
+        nulls           raise | drop | fill=VALUE: empty fields, NaN, infinity. `drop` makes their batch smaller.
+                        Single columns may differ: "drop,tip:fill=0,hour:raise"
+        dtype           float64 | float32 | bfloat16, a name or torch's
         tail            pad | drop | uneven (see `cabrank.data.shards`); a batch under `cycle` has no tail
         cycle           start over at the end of the data, within a batch too; the iterator then never ends
         seed            shuffles the order of the parts, anew in each epoch; None keeps the listing's
@@ -68,17 +69,17 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
     def __init__(
         self,
-        glob: str,
+        glob: str | os.PathLike[str],
         partitions_glob: str | None = None,
         storage_options: StorageOptions | None = None,
         batch_size: int | None = None,
         shard_size: int | None = None,
         worker: int | None = None,
         replicas: int | None = None,
-        cache_dir: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
         *,
         cache_bytes: int | None = None,
-        label: str | None = None,
+        label: str | int | None = None,
         columns: str | Sequence[str] | None = None,
         nulls: str = "raise",
         dtype: str | torch.dtype = "float64",
@@ -90,31 +91,37 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         threads: int | None = None,
     ) -> None:
         super().__init__()
+        size = batch_rows(batch_size, shard_size)
+        self.rank, self.world = rank_of_world(worker, replicas)
+        seed = None if seed is None else whole("seed", seed, 0)
+        self.threads = None if threads is None else whole("threads", threads, 1)
+        self.window = whole("shuffle_window", shuffle_window, 0)
+        if self.window and seed is None:
+            raise ConfigError(f"shuffle_window is {self.window}: shuffling rows needs a seed")
         if cycle and tail is not None:
-            raise ConfigError(
-                f"tail is {tail!r}: under cycle=True every batch is full and there is no tail; leave it out"
-            )
-        if shuffle_window < 0 or (shuffle_window and seed is None):
-            raise ConfigError(f"shuffle_window is {shuffle_window}: it counts rows, and more than 0 needs a seed")
-        self.window = shuffle_window
-        self.glob, self.cycle, self.weights, self.threads = glob, cycle, weights, threads
-        self.rank, self.world = worker or 0, 1 if replicas is None else replicas
-        self.nulls, self._numpy_dtype = NullPolicy.of(nulls), _dtype_name(dtype)
-        self.store: Store = open_store(glob, storage_options)
-        self.parts: list[Part] = list_parts(glob, self.store)
+            raise ConfigError(f"tail is {tail!r}: under cycle=True every batch is full: leave it out")
+        self.cycle, self.weights = cycle, weights
+        self.nulls, self._dtype = NullPolicy.of(nulls), dtype_name(dtype)
+        empty = Plan((), size, self.world, tail or "pad", seed)  # checks all that needs no data before any is looked at
+        cache = open_cache(cache_dir, cache_bytes)
+
+        self.glob = os.fspath(glob)
+        self.store: Store = open_store(self.glob, storage_options)
+        self.parts: list[Part] = list_parts(self.glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
+        self.nulls.check(self.schema.header, largest(self._dtype))
+        self._cache = PartCache(cache, self.schema, self.nulls, self._dtype) if cache else None
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
-        self.plan: Plan = make_plan(
-            counts, batch_size=_batch_size(batch_size, shard_size), world=self.world, tail=tail or "pad", seed=seed
-        )
+        self.plan: Plan = make_plan(counts, batch_size=size, world=self.world, tail=empty.tail, seed=seed)
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
         self._resume: Position | None = None
         self._here = Position.start(self.plan)
         self._buffers = Buffers()
         self._fetcher = Fetcher(self.store)
-        self._cache = self._open_cache(cache_dir, cache_bytes)
-        self._contract = Contract.of(self.parts, self.columns, self.store) if self.nulls.action != "fill" else None
+        self._contract = (
+            Contract.of(self.parts, self.columns, self._dtype, self.store) if not self.nulls.fills else None
+        )
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
@@ -202,7 +209,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         while (batch := self._waited(batches)) is not None:
             piece, owned = batch
             here = self._here = replace(here, steps=here.steps + 1)
-            values = torch.from_numpy(piece.kept)
+            values = torch.from_numpy(piece.kept).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
             yield (values, self._weights(piece, owned)) if self.weights else values
         self.plan = replace(self.plan, epoch=plan.epoch + 1)
         self._here = Position.start(self.plan)
@@ -266,23 +273,17 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
 
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
-        weights = torch.zeros(len(piece.values), dtype=DTYPES[self._numpy_dtype])
+        weights = np.zeros(len(piece.values), piece.values.dtype)
         weights[:owned] = 1
-        return torch.from_numpy(np.delete(weights.numpy(), piece.bad))
+        return torch.from_numpy(np.delete(weights, piece.bad)).to(DTYPES[self._dtype])
 
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         blocks = read_blocks(
             parts, self.store, self.schema, self.nulls,
-            dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            dtype=self._dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
             ledger=self.ledger,
         )  # fmt: skip
         return self._contract.hold(blocks) if self._contract else blocks
-
-    def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
-        if folder is None:
-            return None
-        cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
-        return PartCache(cache, self.schema, self.nulls, self._numpy_dtype)
 
 
 def _last_row(piece: Piece | None) -> Piece:
@@ -296,18 +297,3 @@ def _repeat_last(piece: Piece, times: int) -> Piece:
     last = _last_row(piece)
     behind = len(piece.values) + np.arange(times if len(last.bad) else 0)
     return Piece(np.concatenate([piece.values, *[last.values] * times]), np.concatenate([piece.bad, behind]))
-
-
-def _batch_size(batch_size: int | None, shard_size: int | None) -> int:
-    """The smaller of the two, as in the original class; 1 where neither is given, as in a DataLoader."""
-    for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigError(f"{name} is {value!r}: it counts rows and must be a whole number, 1 or more")
-    return min((size for size in (batch_size, shard_size) if size is not None), default=1)
-
-
-def _dtype_name(dtype: str | torch.dtype) -> str:
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ConfigError(f"dtype is {name!r}: it must be one of {', '.join(DTYPES)}")
-    return name

@@ -27,8 +27,7 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -177,48 +176,6 @@ def read_plan(folder: str, store: Store) -> PlanFile | None:
         return None
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Others' statistics of one folder, of all its rows together."""
-
-    uri: str
-    """Of the file, or the first of them."""
-    values: dict[str, dict[str, float]]
-    """column → count, mean, stddev, min, max, as far as they are given."""
-
-
-def read_statistics(folder: str, parts: Sequence[Part], store: Store) -> Statistics | None:
-    """What `.meta/stats` says; None where there is nothing, or where it was published by `cabrank shard` together with
-    the very bytes of `parts`, so that it cannot be wrong about them. `MetadataError` for a malformed table."""
-    files = _tables(folder + META + STATS, store)
-    plan = read_plan(folder, store)
-    records = {record.name: record for record in plan.parts} if plan is not None else {}
-    known = all(_same(records.get(part.name), part) for part in parts)
-    if not files or (plan is not None and (plan.state == "publishing" or known)):
-        return None
-    values: dict[str, dict[str, float]] = {}
-    for info in files:
-        for column, name, value in _parse_statistics(store.read(info), info.uri):
-            if values.setdefault(column, {}).setdefault(name, value) != value:
-                raise MetadataError(f"{info.uri}: a second {name} of column {column!r}; {REMEDY}")
-    return Statistics(files[0].uri, values)
-
-
-def _parse_statistics(data: bytes, uri: str) -> Iterator[tuple[str, str, float]]:
-    """(column, statistic, value) of each field that has one; lines that we do not know are none of ours."""
-    try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        header = next(reader, [])
-        if header[:1] != ["summary"]:
-            raise MetadataError(f"{uri}: line 1: the header is {','.join(header)!r}, not 'summary,…'; {REMEDY}")
-        for row in reader:
-            if row[:1] and row[0] in ("count", "mean", "stddev", "min", "max"):
-                pairs = zip(header[1:], row[1:], strict=True)
-                yield from ((column, row[0], float(text)) for column, text in pairs if text)
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise MetadataError(f"{uri}: no CSV table of statistics: {error}; {REMEDY}") from error
-
-
 def _folder_counts(folder: str, parts: list[Part], store: Store) -> dict[str, int]:
     """Counts from a folder's own metadata, as it stood at one moment."""
     for _ in range(ATTEMPTS):
@@ -255,7 +212,7 @@ def _counts_now(folder: str, parts: list[Part], store: Store) -> dict[str, int]:
     if plan is not None and plan.state == "publishing":
         log.warning("%s%s is being written, or was left so; its parts are counted anew", folder, META)
         return {}
-    table = Table.read(_tables(folder + META + SHARDS, store), store)
+    table = Table.read(table_files(folder + META + SHARDS, store), store)
     siblings = folder_parts(folder, store)
     table.check(siblings, folder)
     if plan is None or not _describes(plan, folder, table):
@@ -271,7 +228,8 @@ def _describes(plan: PlanFile, folder: str, table: Table) -> bool:
     return own == table.files
 
 
-def _tables(prefix: str, store: Store) -> list[ObjectInfo]:
+def table_files(prefix: str, store: Store) -> list[ObjectInfo]:
+    """The files of a table, several of which may be one."""
     return [info for info in store.list(prefix) if info.size != 0 and not hidden(info.uri, prefix)]
 
 
@@ -291,7 +249,7 @@ def _by_name(parts: Sequence[Part], siblings: Sequence[Part], plan: PlanFile) ->
     uses = Counter(part.number for part in siblings)
     _say_doubles(uses, parts)
     records = {record.name: record for record in plan.parts}
-    fits = {part.uri: records[part.name].rows for part in parts if _same(records.get(part.name), part)}
+    fits = {part.uri: records[part.name].rows for part in parts if same_bytes(records.get(part.name), part)}
     changed = [part for part in parts if part.uri not in fits]
     if changed:
         log.warning(
@@ -305,7 +263,7 @@ def _by_name(parts: Sequence[Part], siblings: Sequence[Part], plan: PlanFile) ->
     }
 
 
-def _same(record: PartRecord | None, part: Part) -> bool:
+def same_bytes(record: PartRecord | None, part: Part) -> bool:
     """Whether the record was taken from the part's present bytes."""
     return record is not None and bool(record.pin) and record.pin == part.info.pin
 
@@ -327,7 +285,7 @@ def known_records(plan: PlanFile | None, parts: Sequence[Part], nulls: str) -> d
     if plan is None or plan.nulls != nulls:
         return {}
     records = {record.name: record for record in plan.parts}
-    return {part.uri: records[part.name] for part in parts if _same(records.get(part.name), part)}
+    return {part.uri: records[part.name] for part in parts if same_bytes(records.get(part.name), part)}
 
 
 def publish(folder: str, plan: PlanFile, store: Store) -> bool:
