@@ -161,7 +161,7 @@ class ShardConfig(Config):
     verb: ClassVar[str] = "shard"
     data: str = Field(description="Folder or glob of part files, local, file:// or s3://.", json_schema_extra=Argument)
     label: str | None = Field(
-        None, description="Column that stands first in the statistics; the first one when absent."
+        default=None, description="Column that stands first in the statistics; the first one when absent."
     )
     columns: str | None = Field(
         default=None,

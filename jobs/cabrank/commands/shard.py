@@ -76,10 +76,11 @@ def shard_folder(
 ) -> Done:
     """Counts one folder's parts, those known from its plan file without reading them, and publishes the result."""
     began = time.perf_counter()
-    known = known_records(earlier, parts, config.nulls)
-    schema = chosen_schema(earlier if known else None, parts, store, config)
-    if earlier and schema.columns != earlier.columns:
-        known = {}  # counted, but other columns were measured
+    known = known_records(earlier, parts, earlier.nulls) if earlier else {}
+    described = [part for part in parts if part.uri in known]
+    schema = chosen_schema(earlier if known else None, described or parts, store, config)
+    if earlier and (earlier.nulls, earlier.columns) != (config.nulls, schema.columns):
+        known = {}  # counted, but measured otherwise
     todo = [part for part in parts if part.uri not in known]
     try:
         fresh = {record.name: record for record in measure(todo, store, schema, config.nulls)}
@@ -98,12 +99,12 @@ def shard_folder(
 
 
 def chosen_schema(earlier: PlanFile | None, parts: Sequence[Part], store: Store, config: ShardConfig) -> Schema:
-    """The columns that the caller names; else those that were measured the last time; else all."""
+    """The columns that the caller names; else those that were measured the last time; else all. As `parts` have them:
+    those that the earlier plan describes, where there is one."""
     if earlier is None or config.label is not None or config.columns is not None:
         return part_schema(parts, store, config.label, config.columns)
-    names = {record.name for record in earlier.parts}
     label, *features = earlier.columns
-    return part_schema([part for part in parts if part.name in names], store, label, features)
+    return part_schema(parts, store, label, features)
 
 
 def earlier_plan(folder: str, store: Store) -> PlanFile | None:

@@ -32,7 +32,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cabrank.data.count_table import REMEDY, Table, sha256
+from cabrank.data.count_table import REMEDY as REMEDY
+from cabrank.data.count_table import Table, sha256
 from cabrank.data.listing import Part, hidden, list_parts
 from cabrank.data.statistics import Moments
 from cabrank.errors import ChangedError, MetadataError, ObjectMissingError, StorageError

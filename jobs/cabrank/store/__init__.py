@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
@@ -107,6 +107,11 @@ class Store(ABC):
     @abstractmethod
     def delete(self, uri: str) -> None:
         """Removes one object; it is no error when it is already gone."""
+
+
+def in_order(infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """As `Store.list` gives them."""
+    return iter(sorted(infos, key=lambda info: info.uri.encode()))
 
 
 def open_store(uri: str, storage_options: StorageOptions | None = None, *, writable: bool = False) -> Store:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 from botocore.exceptions import ClientError
 
 from cabrank.errors import CabrankError, ChangedError, ConfigError, ExpiredError, StorageError, UnreachableError
-from cabrank.store import Checksum, ObjectInfo, Store
+from cabrank.store import Checksum, ObjectInfo, Store, in_order
 from cabrank.store.process import PerProcess
 from cabrank.store.retry import Patience, persist
 from cabrank.store.s3_client import check_options, endpoint_of, make_client
@@ -50,7 +50,7 @@ class S3Store(Store):
                 break
             request["ContinuationToken"] = page["NextContinuationToken"]
         # S3 sorts already; stores made of folders put a/b before a.csv
-        return iter(sorted(found, key=lambda info: info.uri.encode()))
+        return in_order(found)
 
     def stat(self, uri: str) -> ObjectInfo:
         bucket, key = split(uri, whole=True)

@@ -24,7 +24,7 @@ from cabrank.errors import (
     ThrottledError,
     UnreachableError,
 )
-from cabrank.store import ObjectInfo, Store
+from cabrank.store import ObjectInfo, Store, in_order
 from cabrank.store.process import PerProcess
 from cabrank.store.retry import Patience, persist
 
@@ -58,7 +58,7 @@ class WebStore(Store):
             uris = [prefix]  # servers without an index page still have the object itself
         with ThreadPoolExecutor(8) as pool:
             infos = [info for info in pool.map(self._stat_or_none, uris) if info is not None]
-        return iter(sorted(infos, key=lambda info: info.uri.encode()))
+        return in_order(infos)
 
     def stat(self, uri: str) -> ObjectInfo:
         return persist(lambda: self._probe(uri), self._patience)
