@@ -163,6 +163,24 @@ class CacheConfig(Config):
     cache_dir: str | None = Field(None, description="Folder of the cache; this user's own when absent.")
 
 
+class EngineerConfig(Config):
+    """Makes the features that a spec describes, and writes them as part files."""
+
+    verb: ClassVar[str] = "features engineer"
+    src: str = Field(description="Folder or glob of part files.", json_schema_extra=Argument)
+    dest: str = Field(description="Folder for the parts that are made, local or s3://.", json_schema_extra=Argument)
+    spec: str = Field(
+        description="TOML file; a preset (taxi, taxi-grid); or DEST/.meta/features.json of the training data, "
+        "so that its fitted values serve for a test set."
+    )
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    columns: str | None = Field(None, description="Columns to read, comma-separated; all but the label when absent.")
+    nulls: Nulls = "raise"
+    endpoint_url: EndpointUrl = None
+
+    _nulls = field_validator("nulls")(_check_nulls)
+
+
 class DemoConfig(Config):
     """The whole flow here, with an embedded S3 and no account: sample, shard, baseline, report."""
 

@@ -20,9 +20,10 @@ from cabrank.data.cached import PartCache
 from cabrank.data.fetch import Fetcher
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import read_counts
-from cabrank.data.parse import Schema
+from cabrank.data.parse import Matrix, Schema
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.shards import Plan, Tail, make_plan
+from cabrank.data.transform import Bindable, RowTransform
 from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
@@ -55,6 +56,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cycle           start over at the end of the data, within a batch too; the iterator then never ends
         seed            shuffles the order of the parts, anew in each epoch (`set_epoch`); None keeps it
         weights         yield pairs
+        features        fitted `cabrank.features.engineer.Features`: batches hold the columns that these make
         threads         that parse; one a core when None
 
     Raises, when made: `NoDataError` (no parts, no rows), `ConfigError` (arguments), `SchemaError`, `MetadataError`,
@@ -81,6 +83,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         cycle: bool = False,
         seed: int | None = None,
         weights: bool = False,
+        features: Bindable | None = None,
         threads: int | None = None,
     ) -> None:
         super().__init__()
@@ -91,9 +94,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self.glob, self.cycle, self.weights, self.threads = glob, cycle, weights, threads
         self.rank, self.world = worker or 0, 1 if replicas is None else replicas
         self.nulls, self._numpy_dtype = NullPolicy.of(nulls), _dtype_name(dtype)
+        self._read_dtype = "float64" if features else self._numpy_dtype  # so that rounding comes last
         self.store: Store = open_store(glob, storage_options)
         self.parts: list[Part] = list_parts(glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
+        self.features: RowTransform | None = features.bind(self.schema.columns) if features else None
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
         self.plan: Plan = make_plan(
             counts, batch_size=_batch_size(batch_size, shard_size), world=self.world, tail=tail or "pad", seed=seed
@@ -109,7 +114,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the tensors' columns, the label first."""
-        return self.schema.columns
+        return self.features.columns if self.features else self.schema.columns
 
     @property
     def rows(self) -> int:
@@ -133,7 +138,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         batches = self._cycled(worker, workers) if self.cycle else self._epoch(worker, workers)
         for piece, own in batches:
             self.dropped += len(piece.bad)
-            values = torch.from_numpy(piece.kept)
+            values = torch.from_numpy(self._made(piece.kept))
             yield (values, self._weights(piece, own)) if self.weights else values
 
     def _epoch(self, worker: int, workers: int) -> Iterator[tuple[Piece, int]]:
@@ -172,6 +177,10 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
                 self._cache.cache.needed(2 * [self._cache.key(self.parts[span.part]) for span in spans])
             yield from span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))
 
+    def _made(self, rows: Matrix) -> Matrix:
+        """The rows [n, C] with the features that were asked for; computed in float64, like those that a CSV holds."""
+        return self.features(rows).astype(self._numpy_dtype, copy=False) if self.features else rows
+
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
         weights = torch.zeros(len(piece.values), dtype=DTYPES[self._numpy_dtype])
@@ -181,14 +190,14 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         return read_blocks(
             parts, self.store, self.schema, self.nulls,
-            dtype=self._numpy_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            dtype=self._read_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
         )  # fmt: skip
 
     def _open_cache(self, folder: str | None, limit_bytes: int | None) -> PartCache | None:
         if folder is None:
             return None
         cache = DecodedCache(None if folder == "auto" else folder, limit_bytes)
-        return PartCache(cache, self.schema, self.nulls, self._numpy_dtype)
+        return PartCache(cache, self.schema, self.nulls, self._read_dtype)
 
 
 def part_counts(parts: Sequence[Part], store: Store, schema: Schema, partitions_glob: str | None = None) -> list[int]:
