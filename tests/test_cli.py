@@ -73,7 +73,7 @@ def test_version_is_the_packages() -> None:
     ("arguments", "said"),
     [
         (["nope"], ["'nope'", *(verb.split()[0] for verb in VERB_NAMES)]),
-        (["features", "nope"], ["'nope'", "engineer"]),
+        (["features", "nope"], ["'nope'", "engineer", "audit"]),
         (["devices", "--nope"], ["--nope", "cabrank devices --help"]),
         (["devices", "stray"], ["stray"]),
         (["sample"], ["dest"]),

@@ -14,6 +14,7 @@ import typer.core
 from pydantic_core import PydanticUndefined
 
 from cabrank.config import (
+    AuditConfig,
     BaselineConfig,
     CacheConfig,
     Config,
@@ -33,8 +34,9 @@ VERBS: dict[type[Config], str] = {
     DevicesConfig: "cabrank.commands.devices",
     CacheConfig: "cabrank.commands.cache",
     EngineerConfig: "cabrank.commands.engineer",
+    AuditConfig: "cabrank.commands.audit",
 }
-GROUPS = {"features": "Makes features of columns."}
+GROUPS = {"features": "Makes features of columns, and asks whether they are worth learning from."}
 """First words of the verbs of two words, and what they are about."""
 
 EXTRAS = {"matplotlib": "train", "moto": "local", "safetensors": "train", "torch": "train"}

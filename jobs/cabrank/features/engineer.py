@@ -20,6 +20,8 @@ from cabrank.features.spec import Spec
 from cabrank.features.steps import Matrix, Step
 from cabrank.store import StorageOptions
 
+STRIP_ROWS = 2_048  # at a time: 73 columns of them stay in the second-level cache, which is several times as fast
+
 
 @dataclass
 class Engineered:
@@ -34,20 +36,25 @@ class Engineered:
     outside: Counter[str] = field(default_factory=Counter)
     """By column, the values so far that lay outside of what was fitted."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
+    def __post_init__(self) -> None:
+        wanted = {name for step in self.steps for name in step.inputs}
+        names = [step.outputs for step in self.steps]
+        self._stay = [[i for i, name in enumerate(made) if name not in self.drop] for made in names]
+        self._read_later = [[(i, name) for i, name in enumerate(made) if name in wanted] for made in names]
+        self.columns = (*self.passing, *(name for made in names for name in made if name not in self.drop))
         """Names of the columns that come back."""
-        made = [name for step in self.steps for name in step.outputs if name not in self.drop]
-        return (*self.passing, *made)
 
     def __call__(self, matrix: npt.NDArray[np.floating]) -> Matrix:
         """[n, C] → [n, C'], float64; the rows keep their places, and none depends on another."""
-        known, blocks = self._run(matrix, self.outside)
-        kept = [known[name][:, None] for name in self.passing]
-        for step, block in zip(self.steps, blocks, strict=True):
-            stay = [index for index, name in enumerate(step.outputs) if name not in self.drop]
-            kept.append(block if len(stay) == block.shape[1] else block[:, stay])
-        return np.concatenate(kept, axis=1)
+        made = np.empty((len(matrix), len(self.columns)))
+        for start in range(0, len(matrix), STRIP_ROWS):
+            strip = matrix[start : start + STRIP_ROWS]
+            known, blocks = self._run(strip, self.outside)
+            kept = [known[name][:, None] for name in self.passing]
+            for stay, block in zip(self._stay, blocks, strict=True):
+                kept.append(block if len(stay) == block.shape[1] else block[:, stay])
+            np.concatenate(kept, axis=1, out=made[start : start + STRIP_ROWS])
+        return made
 
     def named(self, matrix: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, Matrix]:
         """Columns [n] by name: of the data, or what the steps make. Counts nothing."""
@@ -57,15 +64,13 @@ class Engineered:
         return {name: known[name] for name in names}
 
     def _run(self, matrix: npt.NDArray[np.floating], outside: Counter[str]) -> tuple[dict[str, Matrix], list[Matrix]]:
-        wanted = {name for step in self.steps for name in step.inputs}
         known = {
             name: np.ascontiguousarray(matrix[:, index], dtype=np.float64) for index, name in enumerate(self.source)
         }
         blocks = []
-        for step in self.steps:
+        for step, used in zip(self.steps, self._read_later, strict=True):
             block = step.apply([known[name] for name in step.inputs], outside)
             blocks.append(block)
-            used = [(index, name) for index, name in enumerate(step.outputs) if name in wanted]
             known |= {name: np.ascontiguousarray(block[:, index]) for index, name in used}
         return known, blocks
 
