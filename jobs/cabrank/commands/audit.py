@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cabrank.commands.audit_compare import Comparison, compare
 from cabrank.commands.audit_results import Results
 from cabrank.config import AuditConfig
@@ -39,19 +41,19 @@ def run(config: AuditConfig) -> None:
     folder = RunFolder(config.out, config.storage_options()) if config.out else None
     if folder:
         folder.claim(config.verb, config.model_dump())
-    found = audit(
-        data.survey(config, "audit"),
-        label=config.label,
-        test=test.survey(config, "audit of the test set") if test else None,
-        known_late=late,
-        rare=config.rare,
-        seed=config.seed,
-    )
+    surveys = data.survey(config, "audit"), test.survey(config, "audit of the test set") if test else None
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # sums of values near the largest float are infinite, and shown so
+        found = audit(
+            surveys[0], label=config.label, test=surveys[1], known_late=late, rare=config.rare, seed=config.seed
+        )
     found = replace(found, advice=(*found.advice, *suggestions([c.profile for c in found.candidates])))
     results = Results(config, found, compare_best(spec, found, data, late) if spec else None)
     results.show()
     if folder:
-        results.leave(folder)
+        with np.errstate(over="ignore", invalid="ignore"):
+            results.leave(folder)
 
 
 @dataclass(frozen=True)

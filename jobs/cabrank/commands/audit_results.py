@@ -24,7 +24,6 @@ NOTES = (
     "Pearson says how well a straight line tells the label from the column, Spearman how well any rising or falling "
     "curve does; both run from -1 to 1. ξ says how nearly the label is a function of the column, whatever its shape: "
     "0 for none, 1 for a function. Mutual information (MI) is what knowing the column tells of the label, in bits.",
-    NOT_CAUSE,
     "A column without a relation of its own may still help together with others: two coordinates tell little, the "
     "distance between them much.",
 )
@@ -59,10 +58,10 @@ class Results:
         for kind, findings in (("Look into", found.findings), ("Advice", found.advice)):
             say(f"{kind}:" if findings else f"{kind}: nothing")
             for finding in findings:
-                say(f"  {finding.question}  {finding.column or 'all columns'} {finding.text}")
+                say(f"  {finding.question}  {finding.column or 'all rows'}: {finding.text}")
         if self.comparison:
             table("Best linear model", ("columns", "number", "RMSE"), self._comparison_rows(self.comparison))
-        for line in (*self._row_facts(), self.basis, NOT_CAUSE):
+        for line in (*(fact for number in range(1, 6) for fact in self._row_facts(number)), self.basis):
             say(line)
 
     def leave(self, folder: RunFolder) -> None:
@@ -116,16 +115,21 @@ class Results:
             [f"with the features of {spec}", str(found.made_columns), f"{found.made:,.4g}"],
         ]
 
-    def _row_facts(self) -> list[str]:
+    def _row_facts(self, question: int) -> list[str]:
+        """What is said of the table under a question, whether it is well or not."""
         found = self.audit
-        facts = [
-            f"{found.repeated:.2%} of the rows stand in the data more than once.",
-            f"{found.unique:.1%} of the rows have a combination of features that no other row has.",
-        ]
+        related = sum(candidate.relation.beyond_chance for candidate in found.candidates)
+        facts = {
+            1: [f"{related} of {len(found.candidates)} columns go with the label beyond chance. {NOT_CAUSE}"],
+            3: [
+                f"{found.repeated:.2%} of the rows stand in the data more than once.",
+                f"{found.unique:.1%} of the rows have a combination of features that no other row has.",
+            ],
+        }
         if found.shared is not None and found.unseen is not None:
-            facts.append(f"{found.shared:.2%} of the test set's {found.test_rows:,} rows stand in the data as well.")
-            facts.append(f"{found.unseen:.1%} of the test set's combinations of features are not in the data.")
-        return facts
+            facts[2] = [f"{found.shared:.2%} of the test set's {found.test_rows:,} rows stand in the data as well."]
+            facts[3].append(f"{found.unseen:.1%} of the test set's combinations of features are not in the data.")
+        return facts.get(question, [])
 
     def _report(self) -> Report:
         found = self.audit
@@ -151,8 +155,8 @@ class Results:
 
     def _answers(self, question: int) -> list[list[str]]:
         own = [f for f in (*self.audit.findings, *self.audit.advice) if f.question == question]
-        lines = [[f.column or "all columns", ("Look into: " if f.serious else "") + f.text] for f in own]
-        return lines + ([["all rows", fact] for fact in self._row_facts()] if question == 3 else [])
+        lines = [[f.column or "all rows", ("Look into: " if f.serious else "") + f.text] for f in own]
+        return lines + [["all rows", fact] for fact in self._row_facts(question)]
 
     def _sentence(self) -> str:
         named = sorted({finding.column or "the rows" for finding in self.audit.findings})
@@ -190,12 +194,11 @@ def _measures(relation: Relation) -> list[str]:
 def _pictures(found: Audit) -> Sequence[Picture]:
     from cabrank.commands.audit_plots import curves_png, missing_png, strengths_png
 
-    related = [c for c in found.candidates if c.relation.rows]
+    numbers = [c for c in found.candidates if c.relation.rows and c.profile.numeric]
     pictures = []
-    if related:
+    if numbers:
         caption = f"How strongly each column goes with {found.label.name}, by three measures; grey is within chance."
-        pictures.append(Picture(png=strengths_png(related), alt="Strength of each column's relation", caption=caption))
-    numbers = [c for c in related if c.profile.numeric]
+        pictures.append(Picture(png=strengths_png(numbers), alt="Strength of each column's relation", caption=caption))
     if numbers and found.label.numeric:
         caption = (
             f"Mean of {found.label.name} along each column, in up to 24 steps of equally many rows; grey: the mean."

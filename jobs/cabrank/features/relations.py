@@ -59,12 +59,17 @@ def relate(x: Values | None, codes: Codes, y: Values, seed: int = 0) -> Relation
 
 def pearson(x: Values, y: Values) -> float:
     """Correlation of x and y [n]; 0 where one is constant."""
-    x, y = x - x.mean(), y - y.mean()
-    scale = np.abs(x).max() * np.abs(y).max()  # so that squares neither overflow nor vanish
-    if scale == 0:
-        return 0.0
-    x, y = x / np.abs(x).max(), y / np.abs(y).max()
-    return float(np.clip((x @ y) / np.sqrt((x @ x) * (y @ y)), -1, 1))
+    x, y = _centred(x), _centred(y)
+    spread = float(np.sqrt((x @ x) * (y @ y)))
+    return float(np.clip((x @ y) / spread, -1, 1)) if spread else 0.0
+
+
+def _centred(x: Values) -> Values:
+    """Values less their mean, the largest of which is 1: squares of them neither overflow nor vanish."""
+    x = x / (np.abs(x).max() or 1.0)
+    x = x - x.mean()
+    largest: float = np.abs(x).max()
+    return x / largest if largest > 1e-300 else np.zeros(len(x))
 
 
 def ranks(x: Values) -> Values:

@@ -105,5 +105,7 @@ def to_csv(matrix: Matrix) -> bytes:
     names = [str(index) for index in range(matrix.shape[1])]
     table = pa.table([np.ascontiguousarray(column) for column in matrix.T], names=names)
     out = io.BytesIO()
-    arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(include_header=False, quoting_style="none"))
+    arrow_csv.write_csv(
+        table, out, arrow_csv.WriteOptions(include_header=False, quoting_style="none", batch_size=1 << 14)
+    )
     return out.getvalue()
