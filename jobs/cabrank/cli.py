@@ -21,6 +21,7 @@ from cabrank.config import (
     DemoConfig,
     DevicesConfig,
     EngineerConfig,
+    PlanConfig,
     SampleConfig,
     ShardConfig,
 )
@@ -30,6 +31,7 @@ VERBS: dict[type[Config], str] = {
     DemoConfig: "cabrank.commands.demo",
     SampleConfig: "cabrank.commands.sample",
     ShardConfig: "cabrank.commands.shard",
+    PlanConfig: "cabrank.commands.plan",
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
     CacheConfig: "cabrank.commands.cache",
@@ -75,7 +77,7 @@ def _parameter(config: type[Config], name: str) -> inspect.Parameter:
     field = config.model_fields[name]
     default = None if field.default is PydanticUndefined else field.default
     required = field.is_required()
-    flag = f"--{name.replace('_', '-')}"
+    flag = config.flag(name)
     if field.annotation is bool:
         kind: Any = Annotated[bool, typer.Option(flag, help=field.description)]
     elif config.is_argument(name):

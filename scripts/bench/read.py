@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        sample.run(SampleConfig(dest=folder, rows=args.rows, parts=args.parts))
-        shard.run(ShardConfig(data=folder))
+        sample.run(SampleConfig.of({"dest": folder, "rows": args.rows, "parts": args.parts}))
+        shard.run(ShardConfig.of({"data": folder}))
         paths = sorted(Path(folder).glob("part-*.csv"))
         runs: dict[str, Callable[[], int]] = {"bare pyarrow": lambda: bare(paths, args.threads)}
         runs |= {f"batch 2^{size.bit_length() - 1}": dataset(folder, size, args.threads) for size in BATCH_SIZES}

@@ -141,7 +141,7 @@ def test_the_sample_is_bounded_seeded_and_said(tmp_path: Path, run: Any) -> None
 
 def test_bad_input(tmp_path: Path, run: Any) -> None:
     data = write(tmp_path / "data", clean(50))
-    with pytest.raises(ConfigError, match="--label is 'cost'; the columns are: price, area"):
+    with pytest.raises(ConfigError, match=r"no column 'cost' in .*; its columns are: price, area"):
         run(data, label="cost")
     with pytest.raises(ConfigError, match="--known-late has 'sold'; the columns are: price"):
         run(data, known_late="age,sold")

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import csv
 
 from cabrank.commands import engineer, shard
 from cabrank.config import EngineerConfig, ShardConfig
@@ -180,6 +182,16 @@ def test_a_test_set_is_made_with_the_values_of_the_training_set(write_csv: Any, 
         engineer_parts(src=without, dest=tmp_path / "c", spec=fitted)
     inference = Features.read(str(fitted)).bind(["x", "k"], label=False)
     assert inference(np.array([[5.0, 1.0]])).tolist() == [[0, 0, 1, 0, 1, 0]]
+
+
+def test_parquet_in_csv_out(trips: Path, tmp_path: Path) -> None:
+    for name, source in enumerate(sorted(trips.glob("part-*"))):
+        (tmp_path / "columns").mkdir(exist_ok=True)
+        pq.write_table(csv.read_csv(source), tmp_path / "columns" / f"part-{name:05d}.parquet")
+    for data in ("trips", "columns"):
+        engineer_parts(src=tmp_path / data, dest=tmp_path / f"{data}-made", spec="taxi-grid")
+    assert (tmp_path / "columns-made" / "part-00000.csv").exists()
+    assert torch.equal(rows_of(tmp_path / "columns-made"), rows_of(tmp_path / "trips-made"))
 
 
 @pytest.mark.parametrize("kind", ["ours", "spark"])

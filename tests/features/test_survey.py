@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cabrank.data.listing import list_parts
@@ -20,7 +22,7 @@ from cabrank.store import open_store
 def whole(folder: Path, sample_rows: int = 1000, seed: int = 0) -> tuple[list[dict[str, str | None]], dict[str, int]]:
     store = open_store(str(folder))
     parts = list_parts(str(folder), store)
-    found = survey(parts, store, part_schema(parts, store), sample_rows=sample_rows, seed=seed)
+    found = survey(parts, store, part_schema(parts, store, counting=True), sample_rows=sample_rows, seed=seed)
     return found.sample.to_pylist(), found.missing
 
 
@@ -38,6 +40,20 @@ def test_text_comes_as_it_is_written(tmp_path: Path) -> None:
         {"zip": "00501", "note": "last"},
     ]
     assert missing == {"zip": 1, "note": 1}
+
+
+def test_parquet_is_spelled_out(tmp_path: Path) -> None:
+    columns = {"zip": ["02139", None], "n": [1, 2], "x": [0.5, None], "day": [date(2020, 2, 29), None]}
+    pq.write_table(pa.table(columns), tmp_path / "part-00000.parquet")
+    rows, missing = whole(tmp_path)
+    assert rows == [
+        {"zip": "02139", "n": "1", "x": "0.5", "day": "2020-02-29"},
+        {"zip": None, "n": "2", "x": None, "day": None},
+    ]
+    assert missing == {"zip": 1, "n": 0, "x": 1, "day": 1}
+    pq.write_table(pa.table({"zip": ["1"], "pair": [[1, 2]]}), tmp_path / "part-00000.parquet")
+    with pytest.raises(SchemaError, match=r"column 'pair' is list.*, which cannot be written as text"):
+        whole(tmp_path)
 
 
 def test_what_is_no_table_is_located(tmp_path: Path) -> None:

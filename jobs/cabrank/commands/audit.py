@@ -30,11 +30,9 @@ from cabrank.train.run_folder import RunFolder
 def run(config: AuditConfig) -> None:
     """Reads the data, and the test set where there is one, judges the columns, shows and writes what was found."""
     spec = Spec.read(config.spec, config.storage_options()) if config.spec else None
-    data = Source.open(config.data, config)
+    data = Source.open(config.data, config, config.label)
     test = Source.open(config.test, config) if config.test else None
     late = names_of(config.known_late, data)
-    if config.label is not None and config.label not in data.schema.columns:
-        raise ConfigError(f"--label is {config.label!r}; the columns are: {', '.join(data.schema.columns)}")
     if test:
         check_test(data.schema.columns, test.schema.columns, test.uri)
         test = replace(test, schema=data.schema)
@@ -46,7 +44,12 @@ def run(config: AuditConfig) -> None:
         over="ignore", invalid="ignore"
     ):  # sums of values near the largest float are infinite, and shown so
         found = audit(
-            surveys[0], label=config.label, test=surveys[1], known_late=late, rare=config.rare, seed=config.seed
+            surveys[0],
+            label=data.schema.columns[0],
+            test=surveys[1],
+            known_late=late,
+            rare=config.rare,
+            seed=config.seed,
         )
     found = replace(found, advice=(*found.advice, *suggestions([c.profile for c in found.candidates])))
     results = Results(config, found, compare_best(spec, found, data, late) if spec else None)
@@ -66,12 +69,12 @@ class Source:
     schema: Schema
 
     @classmethod
-    def open(cls, data: str, config: AuditConfig) -> Source:
+    def open(cls, data: str, config: AuditConfig, label: str | None = None) -> Source:
         """Lists the parts and reads the first one's header."""
         uri = canonical(data)
         store = open_store(uri, config.storage_options())
         parts = list_parts(uri, store)
-        return cls(uri, parts, store, part_schema(parts, store))
+        return cls(uri, parts, store, part_schema(parts, store, label, counting=True))
 
     def survey(self, config: AuditConfig, what: str) -> Survey:
         """The pass over all rows."""

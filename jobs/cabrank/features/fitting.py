@@ -6,16 +6,15 @@ data, keep the result, and use it everywhere else, so that nothing of a test set
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cabrank.data.listing import Part, hidden, list_parts
-from cabrank.data.metadata import META, STATS, folder_parts, known_records, read_counts, read_plan
+from cabrank.data.contracts import read_statistics
+from cabrank.data.listing import Part, list_parts
+from cabrank.data.metadata import folder_parts, known_records, read_counts, read_plan
 from cabrank.data.parse import Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
@@ -182,24 +181,14 @@ def metadata_facts(data: Training) -> Known:
 
 def _foreign_facts(folder: str, data: Training) -> Known:
     """From `.meta/stats` as Spark jobs write it: believed where its count is that of the parts, all of the folder."""
-    prefix = folder + META + STATS
-    files = [info for info in data.store.list(prefix) if info.size and not hidden(info.uri, prefix)]
+    found = read_statistics(folder, data.parts, data.store)
     whole = {part.uri for part in folder_parts(folder, data.store) if part.size} == {part.uri for part in data.parts}
-    counts = read_counts(data.parts, data.store) if files and whole else {}
-    if len(counts) != len(data.parts) or not counts:
+    counts = read_counts(data.parts, data.store) if found and whole else {}
+    if found is None or not counts or len(counts) != len(data.parts):
         return Known()
     rows = sum(counts.values())
-    lines = [line for info in files for line in csv.reader(io.StringIO(data.store.read(info).decode("utf-8-sig")))]
-    table = {line[0]: line[1:] for line in lines if line}
-    facts = {}
-    for index, name in enumerate(table.get("summary", ())):
-        try:
-            count, mean, stddev, low, high = (float(table[key][index]) for key in STATISTICS)
-        except (KeyError, IndexError, ValueError):
-            continue
-        if count == rows:
-            facts[name] = Facts(mean, stddev, low, high)
-    return Known(facts, rows)
+    full = {name: row for name, row in found.values.items() if set(STATISTICS) <= row.keys() and row["count"] == rows}
+    return Known({n: Facts(r["mean"], r["stddev"], r["min"], r["max"]) for n, r in full.items()}, rows)
 
 
 def _facts(names: Sequence[str], moments: Moments) -> dict[str, Facts]:

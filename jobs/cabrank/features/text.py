@@ -6,15 +6,18 @@ Types are nobody's guess yet: a zip code keeps its leading zero, and a word in a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cabrank.data.csv_text import QUOTE, locate
 from cabrank.data.fetch import Fetcher
+from cabrank.data.formats import CsvPart, open_part
 from cabrank.data.listing import Part
-from cabrank.data.parse import HEADER_BYTES, QUOTE, Fault, Schema, locate, split_header
-from cabrank.data.reading import cut_block, open_source
+from cabrank.data.parquet import ParquetPart
+from cabrank.data.parse import Fault, Schema
 from cabrank.errors import SchemaError
 from cabrank.store import Store
 
@@ -26,20 +29,22 @@ _WEIGHTS: Hashes = np.random.default_rng(20_240_229).integers(2**64, size=_LONGE
 
 def text_blocks(parts: Sequence[Part], store: Store, schema: Schema) -> Iterator[Any]:
     """All rows as pyarrow tables of strings, trimmed, the columns in the schema's order; an empty field and the usual
-    words for none (NA, null, NaN) are null. `SchemaError` with URI and row for a ragged row or bytes that are no text.
+    words for none (NA, null, NaN) are null. `SchemaError` with URI and row for a ragged row or bytes that are no text,
+    and for a column of Parquet that holds more than one value a row.
     """
     fetcher = Fetcher(store)
-    for part in parts:
-        source = open_source(part, store, fetcher)
-        names, at = split_header(source.window(0, HEADER_BYTES), part.uri)
-        schema.check(names, part.uri)
-        row, last = 0, False
-        while not last:
-            data, last = cut_block(source, at)
-            at += len(data)
-            table = _parse(data, names, schema, part.uri, row)
-            row += table.num_rows
-            yield table
+    with ThreadPoolExecutor(1, "cabrank-open") as opener:
+        for part in parts:
+            opened = open_part(part, store, fetcher, opener)
+            schema.check(opened.names, part.uri)
+            if isinstance(opened, CsvPart):
+                row = 0
+                for data, _ in opened.pieces():
+                    table = _parse(data, opened.names, schema, part.uri, row)
+                    row += table.num_rows
+                    yield table
+            elif isinstance(opened, ParquetPart):
+                yield from (_spelled(table, schema, part.uri) for table in opened.tables(schema.columns))
 
 
 def _parse(data: memoryview, names: Sequence[str], schema: Schema, uri: str, row: int) -> Any:
@@ -58,11 +63,24 @@ def _parse(data: memoryview, names: Sequence[str], schema: Schema, uri: str, row
     try:
         table = arrow_csv.read_csv(pa.py_buffer(data), read, arrow_csv.ParseOptions(newlines_in_values=quoted), convert)
     except pa.ArrowInvalid as error:
-        faults = locate(data, names, Schema(tuple(names)), np.float64)
-        fault = next((fault for fault in faults if fault.kind is SchemaError), None)
+        fault = locate(data, names, Schema(()))
         raise (fault or Fault(0, SchemaError, f"cannot be read: {error}; is it UTF-8 text?")).error(uri, row) from error
     trimmed = [pc.utf8_trim_whitespace(column).combine_chunks() for column in table.columns]
     return pa.table([pc.if_else(pc.equal(column, ""), None, column) for column in trimmed], names=columns)
+
+
+def _spelled(table: Any, schema: Schema, uri: str) -> Any:
+    """Columns of any type as text."""
+    import pyarrow as pa
+
+    columns = []
+    for name in schema.columns:
+        try:
+            columns.append(table.column(name).cast(pa.string()))
+        except pa.ArrowException as error:
+            kind = table.column(name).type
+            raise SchemaError(f"{uri}: column {name!r} is {kind}, which cannot be written as text: {error}") from error
+    return pa.table(columns, names=list(schema.columns))
 
 
 def text_hash(column: Any) -> Hashes:

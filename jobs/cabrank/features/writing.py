@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cabrank.data.formats import PARQUET
 from cabrank.data.listing import Part
 from cabrank.data.metadata import META, PartRecord, PlanFile, folder_parts, publish
 from cabrank.data.parse import Schema
 from cabrank.data.reading import read_blocks
+from cabrank.data.sources import UNPACK
 from cabrank.data.statistics import Moments
 from cabrank.errors import ConfigError
 from cabrank.features.engineer import Engineered
@@ -46,7 +48,7 @@ class Destination(NamedTuple):
     def names(self, parts: Sequence[Part]) -> list[str]:
         """What the parts will be called; `ConfigError` where they would replace their source, share a name, or lie
         among parts that were not made from these."""
-        names = [part.name.removesuffix(".gz") for part in parts]
+        names = [_csv_name(part.name) for part in parts]
         if any(part.folder == self.folder for part in parts):
             raise ConfigError(f"{self.folder} is where the data lies: engineered parts need a folder of their own")
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -83,6 +85,13 @@ def write_parts(
         for record in records:
             to.store.delete(to.folder + record.name)
         raise
+
+
+def _csv_name(name: str) -> str:
+    """A part's name with the ending of plain CSV."""
+    for ending in (*UNPACK, *PARQUET):
+        name = name.removesuffix(ending)
+    return name if name.endswith(".csv") else name + ".csv"
 
 
 def _record(name: str, moments: Moments, to: Destination) -> PartRecord:
