@@ -81,3 +81,11 @@ def test_malformed_statistics(folder: Path, table: str, words: str) -> None:
     (folder / ".meta/stats/part-00000-spark.csv").write_text(table)
     with pytest.raises(MetadataError, match=words):
         read(folder)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_values_that_are_rounded_to_a_shorter_type_still_fit(tmp_path: Path, dtype: str) -> None:
+    (tmp_path / "part-00000.csv").write_text("y\n0.1\n0.3\n")
+    (tmp_path / ".meta/stats").mkdir(parents=True)
+    (tmp_path / ".meta/stats/part-0.csv").write_text("summary,y\ncount,2\nmean,0.2\nmin,0.1\nmax,0.3\n")
+    assert read(tmp_path, dtype=dtype) == 2

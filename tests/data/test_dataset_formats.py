@@ -1,4 +1,4 @@
-"""The dataset over every format: one table, written five ways, gives the same batches; labels, policies and dtypes."""
+"""The dataset over every format: the same table gives the same batches; labels, policies and dtypes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITE: dict[str, Callable[[Path], object]] = {
     ".csv.gz": lambda path: path.write_bytes(gzip.compress(TEXT.encode())),
     ".csv.zst": lambda path: path.write_bytes(pa.Codec("zstd").compress(TEXT.encode(), asbytes=True)),
     ".parquet": _parquet,
-    ".pq": _parquet,
+    ".CSV.GZ": lambda path: path.write_bytes(gzip.compress(TEXT.encode())),
 }
 
 

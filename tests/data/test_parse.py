@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -179,7 +181,7 @@ def test_headers(head: bytes, names: list[str], rest: bytes) -> None:
         (b"a,b,a\n1,2,3\n", "the column 'a' twice"),
         (b"a,,c\n1,2,3\n", "a column without a name"),
         (b"\n\n", "no header"),
-        ("a,b\n1,2\n".encode("utf-16"), "not UTF-8|without a name"),
+        ("a,b\n1,2\n".encode("utf-16"), "UTF-16 text"),
         (b"PAR1\x15\x04\x00\x00\n", r"looks like \.parquet; give the part that ending"),
         (b"\x1f\x8b\x08\x00", r"looks like \.csv\.gz"),
         (b"\x28\xb5\x2f\xfd\x00", r"looks like \.csv\.zst"),
@@ -312,3 +314,29 @@ def test_bfloat16_is_a_float32_matrix_within_bfloat16s_range() -> None:
     for field in ("3.3962e38", "-3.4e38", "1e39"):
         with pytest.raises(BlockError, match=f"'{field}' is too large for bfloat16"):
             parse_block(f"1,2\n{field},2\n".encode(), ("a", "b"), AB, NullPolicy(), "bfloat16")
+
+
+@pytest.mark.parametrize(("mark", "head"), [(";", b"a;b\n1;2\n"), ("\t", b"a\tb\n"), ("|", b"a|b|c\n")])
+def test_other_separators_are_recognised(mark: str, head: bytes) -> None:
+    with pytest.raises(SchemaError, match=f"is separated by {re.escape(repr(mark))}; write the part with commas"):
+        split_header(memoryview(head), "u")
+
+
+def test_utf16_is_recognised() -> None:
+    with pytest.raises(SchemaError, match=r"the header is UTF-16 text .*save the part as UTF-8"):
+        split_header(memoryview("a,b\n1,2\n".encode("utf-16")), "u")
+
+
+def test_old_macs_line_ends() -> None:
+    data = b"a,b\r1,2\r3,4\r"
+    names, at = split_header(memoryview(data), "u")
+    assert names == ["a", "b"]
+    assert parse_block(data[at:], names, AB, NullPolicy()).values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("field", ["x" * 200_000, "1" * 200_000 + "x", "٣"])
+def test_fields_that_are_long_or_foreign(field: str) -> None:
+    text = str(fault(f"1,2\n3,{field}\n".encode()))
+    assert text.startswith("s3://b/part-00000.csv: row 102: column 'b': ")
+    assert "is no number; correct the field" in text
+    assert len(text) < 300

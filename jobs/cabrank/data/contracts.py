@@ -25,7 +25,8 @@ from cabrank.errors import MetadataError
 from cabrank.store import Store
 
 REMEDY = "parts and statistics do not belong together: run cabrank shard on the folder, or restore the parts"
-TOLERANCE = 1e-9  # of a statistic that went through text once
+TOLERANCES = {"float64": 1e-9, "float32": 1e-6, "bfloat16": 1e-2}
+"""By the matrix's dtype: values are rounded to it, and the statistics once to text."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,17 @@ class Contract:
     """For the parts of one dataset; its columns in the matrix's order."""
 
     columns: Sequence[str]
+    tolerance: float
     _folders: dict[str, _Folder] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Sequence[Part], columns: Sequence[str], store: Store) -> Contract:
+    def of(cls, parts: Sequence[Part], columns: Sequence[str], dtype: str, store: Store) -> Contract:
         """Reads the statistics beside the parts; `MetadataError` where they are malformed."""
-        contract = cls(columns)
+        contract = cls(columns, TOLERANCES[dtype])
         for folder in sorted({part.folder for part in parts}):
             own = [part for part in parts if part.folder == folder]
             if (found := read_statistics(folder, own, store)) is not None:
-                contract._folders[folder] = _begin(found, own, columns)
+                contract._folders[folder] = _begin(found, own, columns, contract.tolerance)
         return contract
 
     def hold(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -136,17 +138,17 @@ class Contract:
                 continue
             seen = folder.sums[place] / folder.count
             scale = max(abs(mean), abs(said.get("max", mean)), abs(said.get("min", mean)))
-            if not math.isclose(seen, mean, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
+            if not math.isclose(seen, mean, rel_tol=self.tolerance, abs_tol=self.tolerance * scale):
                 raise MetadataError(
                     f"{folder.statistics.uri}: column {name!r}: the mean of its {folder.count} rows is {mean} there "
                     f"and {seen} in the parts; {REMEDY}"
                 )
 
 
-def _begin(found: Statistics, parts: Sequence[Part], columns: Sequence[str]) -> _Folder:
+def _begin(found: Statistics, parts: Sequence[Part], columns: Sequence[str], tolerance: float) -> _Folder:
     def bound(name: str, default: float) -> npt.NDArray[np.float64]:
         return np.array([found.values.get(column, {}).get(name, default) for column in columns])
 
     low, high = bound("min", -math.inf), bound("max", math.inf)
-    slack = TOLERANCE * np.where(np.isfinite(low) & np.isfinite(high), np.maximum(abs(low), abs(high)), 0)
+    slack = tolerance * np.where(np.isfinite(low) & np.isfinite(high), np.maximum(abs(low), abs(high)), 0)
     return _Folder(found, low - slack, high + slack, {part.uri for part in parts}, np.zeros(len(columns)))

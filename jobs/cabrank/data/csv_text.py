@@ -61,10 +61,12 @@ def split_header(data: memoryview, uri: str) -> tuple[list[str], int]:
     try:
         text = bytes(head[skip:end]).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"{uri}: the header is not UTF-8 text ({error.reason} at byte {skip + error.start})"
-        ) from error
+        kind = "UTF-16 text" if bytes(data[:2]) in (b"\xff\xfe", b"\xfe\xff") else "not UTF-8 text"
+        where = f"{error.reason} at byte {skip + error.start}"
+        raise SchemaError(f"{uri}: the header is {kind} ({where}); save the part as UTF-8") from error
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        raise SchemaError(f"{uri}: its header {text.strip()!r} is separated by {other!r}; write the part with commas")
     if not names:
         raise SchemaError(f"{uri}: holds blank lines and no header; add the header row, or remove the part")
     if "\x00" in text:
@@ -76,8 +78,10 @@ def split_header(data: memoryview, uri: str) -> tuple[list[str], int]:
 
 
 def _row_end(data: memoryview, start: int) -> int | None:
-    """Behind the first newline from `start` on that no quote encloses."""
+    """Behind the first newline from `start` on that no quote encloses; old Macs' count where no others are."""
     quotes, at, raw = 0, start, bytes(data)
+    if b"\n" not in raw:
+        raw = raw.replace(b"\r", b"\n")
     while (newline := raw.find(b"\n", at)) >= 0:
         quotes += raw.count(b'"', at, newline)
         if quotes % 2 == 0:
@@ -173,18 +177,25 @@ def _read(raw: memoryview, names: Sequence[str], types: dict[str, Any]) -> Any:
 def locate(data: Buffer, names: Sequence[str], schema: Schema) -> Fault | None:
     """The first row that cannot be read under any policy, as a person would want to be told of it."""
     text = bytes(data).decode("utf-8", errors="replace")
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a field may be as long as the block
     wanted = [(list(names).index(name), name) for name in schema.columns]
     rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)  # blank lines are no rows
     null_words = _null_words()
     for number, row in enumerate(rows):
         if len(row) != len(names):
-            ragged = f"has {len(row)} fields, not {len(names)}: {','.join(row)!r}; repair the row"
+            ragged = f"has {len(row)} fields, not {len(names)}: {shortened(','.join(row))}; repair the row"
             return Fault(number, SchemaError, ragged)
         for index, name in wanted:
             word = row[index].strip(" \t\r")
             if word and word not in null_words and not NUMBER.fullmatch(word) and not INFINITY.fullmatch(word):
-                return Fault(number, BadValueError, f"column {name!r}: {row[index]!r} is no number; correct the field")
+                flaw = f"column {name!r}: {shortened(row[index])} is no number; correct the field"
+                return Fault(number, BadValueError, flaw)
     return None
+
+
+def shortened(text: str) -> str:
+    """`repr(text)`, its middle left out where a line would be too long to read."""
+    return repr(text) if len(text) <= 80 else f"{text[:50]!r}…{text[-10:]!r} ({len(text)} characters)"
 
 
 def _null_words() -> frozenset[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from cabrank.data.arguments import DTYPES, batch_rows, dtype_name, open_cache, rank_of_world, whole
 from cabrank.data.batches import Buffers, Piece, RowStream, shuffled, span_pieces
-from cabrank.data.cache import DecodedCache
 from cabrank.data.cached import PartCache
 from cabrank.data.contracts import Contract
 from cabrank.data.counting import part_counts
@@ -33,8 +32,6 @@ from cabrank.data.transform import Bindable, RowTransform
 from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
-
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, torch.Tensor]]):
@@ -97,23 +94,19 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        size = _batch_size(batch_size, shard_size)
-        self.rank, self.world = _whole("worker", worker, 0, default=0), _whole("replicas", replicas, 1, default=1)
-        if self.rank >= self.world:
-            raise ConfigError(f"worker is {self.rank}: of {self.world} replicas it must be 0 to {self.world - 1}")
-        seed = None if seed is None else _whole("seed", seed, 0)
-        self.threads = None if threads is None else _whole("threads", threads, 1)
-        self.window = _whole("shuffle_window", shuffle_window, 0)
+        size = batch_rows(batch_size, shard_size)
+        self.rank, self.world = rank_of_world(worker, replicas)
+        seed = None if seed is None else whole("seed", seed, 0)
+        self.threads = None if threads is None else whole("threads", threads, 1)
+        self.window = whole("shuffle_window", shuffle_window, 0)
         if self.window and seed is None:
             raise ConfigError(f"shuffle_window is {self.window}: shuffling rows needs a seed")
         if cycle and tail is not None:
-            raise ConfigError(
-                f"tail is {tail!r}: under cycle=True every batch is full and there is no tail; leave it out"
-            )
+            raise ConfigError(f"tail is {tail!r}: under cycle=True every batch is full: leave it out")
         self.cycle, self.weights = cycle, weights
-        self.nulls, self._dtype = NullPolicy.of(nulls), _dtype_name(dtype)
+        self.nulls, self._dtype = NullPolicy.of(nulls), dtype_name(dtype)
         empty = Plan((), size, self.world, tail or "pad", seed)  # checks all that needs no data before any is looked at
-        cache = _open_cache(cache_dir, cache_bytes)
+        cache = open_cache(cache_dir, cache_bytes)
 
         self.glob = os.fspath(glob)
         self.store: Store = open_store(self.glob, storage_options)
@@ -129,7 +122,9 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self._resume: Position | None = None
         self._here = Position.start(self.plan)
         self._buffers, self._fetcher = Buffers(), Fetcher(self.store)
-        self._contract = Contract.of(self.parts, self.schema.columns, self.store) if not self.nulls.fills else None
+        self._contract = (
+            Contract.of(self.parts, self.schema.columns, self._read_dtype, self.store) if not self.nulls.fills else None
+        )
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
 
@@ -313,35 +308,3 @@ def _repeat_last(piece: Piece, times: int) -> Piece:
     last = _last_row(piece)
     behind = len(piece.values) + np.arange(times if len(last.bad) else 0)
     return Piece(np.concatenate([piece.values, *[last.values] * times]), np.concatenate([piece.bad, behind]))
-
-
-def _batch_size(batch_size: int | None, shard_size: int | None) -> int:
-    """The smaller of the two, as in the original class; 1 where neither is given, as in a DataLoader."""
-    given = {"batch_size": batch_size, "shard_size": shard_size}
-    return min((_whole(name, size, 1) for name, size in given.items() if size is not None), default=1)
-
-
-def _whole(name: str, value: Any, least: int, default: int | None = None) -> int:
-    """`value`, or `default` for None, as an int: any type of whole number, numpy's too, that is `least` or more."""
-    try:
-        number = operator.index(default if value is None and default is not None else value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise ConfigError(f"{name} is {value!r}: it must be a whole number, {least} or more")
-    return number
-
-
-def _dtype_name(dtype: Any) -> str:
-    """A name of `DTYPES`, from a name, torch's dtype or numpy's."""
-    name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ConfigError(f"dtype is {dtype!r}: it must be one of {', '.join(DTYPES)}")
-    return name
-
-
-def _open_cache(folder: str | os.PathLike[str] | None, limit_bytes: int | None) -> DecodedCache | None:
-    if folder is None:
-        return None
-    limit = None if limit_bytes is None else _whole("cache_bytes", limit_bytes, 0)
-    return DecodedCache(None if folder == "auto" else os.fspath(folder), limit)

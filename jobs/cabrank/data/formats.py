@@ -21,7 +21,7 @@ from cabrank.data.sources import UNPACK, BufferSource, RangeSource, Source, unpa
 from cabrank.nulls import NullPolicy
 from cabrank.store import Store
 
-PARQUET = (".parquet", ".pq")
+PARQUET = ".parquet"
 
 
 class OpenPart(Protocol):
@@ -70,7 +70,7 @@ class CsvPart:
 def open_part(part: Part, store: Store, fetcher: Fetcher, opener: Executor, *, whole: bool = True) -> OpenPart:
     """Opens a part; `opener` fetches row groups ahead of their turn. `whole`: it will be read to its end, and an object
     of CSV is fetched at once."""
-    if part.name.endswith(PARQUET):
+    if part.name.lower().endswith(PARQUET):
         return ParquetPart(part, store, fetcher, opener)
     if (whole and store.remote) or not store.splittable(part.info):
         source: Source = BufferSource(memoryview(fetcher.fetch(part.info)))
@@ -81,7 +81,7 @@ def open_part(part: Part, store: Store, fetcher: Fetcher, opener: Executor, *, w
 
 def kind(part: Part) -> str:
     """The same word for parts that are one kind of file, compressed or not: `csv`, `parquet`."""
-    name = part.name
+    name = part.name.lower()
     for ending in UNPACK:
         name = name.removesuffix(ending)
     return "parquet" if name.endswith(PARQUET) else name.rpartition(".")[2]

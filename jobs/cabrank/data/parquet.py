@@ -28,11 +28,13 @@ from cabrank.nulls import NullPolicy
 from cabrank.store import Store
 
 TAIL_BYTES = 1 << 16  # pyarrow's own first read of a footer
-WHOLE_BYTES = 1 << 18  # unwanted bytes between two ranges that cost less than another request
+WHOLE_BYTES = 1 << 20  # an object of this size takes one request rather than several
 READ_BYTES = 1 << 18  # of each column of a local file at a time
 RUNS_AHEAD = 2
 
 Task = Callable[[], Parsed]
+Held = list[tuple[int, Buffer]]
+"""Ranges of a part: where each begins, and its bytes."""
 
 
 class ParquetPart:
@@ -75,14 +77,18 @@ class ParquetPart:
         runs = list(self._runs(schema.columns))
         if not runs:
             yield partial(_no_rows, schema, dtype), True
-        fetches: deque[Future[list[tuple[int, Buffer]]]] = deque()
+        fetches: deque[Future[Held]] = deque()
         ahead = RUNS_AHEAD if self._remote and self._whole is None else 0
-        for number, (groups, rows) in enumerate(runs):
-            for later, _ in runs[number + len(fetches) : number + ahead]:
-                fetches.append(self._opener.submit(self._fetch, later, schema.columns))
-            run = Run(self, groups, rows, schema, nulls, dtype, fetches.popleft() if fetches else None)
-            for piece in range(run.pieces):
-                yield partial(run.take, piece), number + 1 == len(runs) and piece + 1 == run.pieces
+        try:
+            for number, (groups, rows) in enumerate(runs):
+                for later, _ in runs[number + len(fetches) : number + ahead]:
+                    fetches.append(self._opener.submit(self._fetch, later, schema.columns))
+                run = Run(self, groups, rows, schema, nulls, dtype, fetches.popleft() if fetches else None)
+                for piece in range(run.pieces):
+                    yield partial(run.take, piece), number + 1 == len(runs) and piece + 1 == run.pieces
+        finally:  # no more rows are wanted
+            for fetch in fetches:
+                fetch.cancel()
 
     def tables(self, columns: Sequence[str]) -> Iterator[Any]:
         """Rows of some columns, whatever they hold, as record batches of a block's size."""
@@ -90,13 +96,13 @@ class ParquetPart:
             yield from self.decode(range(self._metadata.num_row_groups), columns, slice_rows(len(columns)), None)
 
     def decode(
-        self, groups: Sequence[int], columns: Sequence[str], rows: int, fetched: Future[list[tuple[int, Buffer]]] | None
+        self, groups: Sequence[int], columns: Sequence[str], rows: int, fetched: Future[Held] | None
     ) -> Iterator[Any]:
         """The wanted columns of some row groups, as record batches of at most `rows` rows."""
         opened = self._open(fetched.result() if fetched else [(0, self._whole)] if self._whole is not None else [])
         return opened.iter_batches(rows, row_groups=groups, columns=list(dict.fromkeys(columns)), use_threads=False)  # type: ignore[no-any-return]
 
-    def _open(self, held: Sequence[tuple[int, Buffer]]) -> Any:
+    def _open(self, held: Held) -> Any:
         # pre_buffer would read on threads of its own, which may outlive the interpreter; so would use_threads
         import pyarrow.parquet as pq
 
@@ -121,7 +127,7 @@ class ParquetPart:
         if rows:
             yield groups, rows
 
-    def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> list[tuple[int, Buffer]]:
+    def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> Held:
         ranges = merge(sorted(span for group in groups for span in self._chunks(group, set(columns))))
         return [(start, self._fetcher.fetch_range(self.part.info, start, stop - start)) for start, stop in ranges]
 
@@ -145,7 +151,7 @@ class Run:
     schema: Schema
     nulls: NullPolicy
     dtype: Dtype
-    fetched: Future[list[tuple[int, Buffer]]] | None
+    fetched: Future[Held] | None
     _batches: Iterator[Any] | None = None
     _rest: list[Any] = field(default_factory=list)
     _next: int = 0
@@ -182,12 +188,15 @@ class Run:
         import pyarrow as pa
 
         size = slice_rows(len(self.schema.columns))
-        wanted = min(size, self.rows - number * size)
-        with parquet_errors(self.part.part.uri):
+        wanted, uri = min(size, self.rows - number * size), self.part.part.uri
+        with parquet_errors(uri):
             if self._batches is None:
                 self._batches = self.part.decode(self.groups, self.schema.columns, size, self.fetched)
             while sum(len(batch) for batch in self._rest) < wanted:
-                self._rest.append(next(self._batches, None) or _short(self.part.part.uri, self.groups))
+                if (batch := next(self._batches, None)) is None:
+                    where = f"row groups {self.groups[0]} to {self.groups[-1]}"
+                    raise DataError(f"{uri}: {where} hold fewer rows than its footer says; make it again")
+                self._rest.append(batch)
             table = pa.Table.from_batches(self._rest)
         self._rest = table.slice(wanted).to_batches()
         if number + 1 == self.pieces:
@@ -231,11 +240,6 @@ def numbers(array: Any) -> npt.NDArray[Any]:
         array = array.cast(pa.float64(), safe=False)
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values if unit == 1 else values / unit
-
-
-def _short(uri: str, groups: Sequence[int]) -> Any:
-    where = f"row groups {groups[0]} to {groups[-1]}"
-    raise DataError(f"{uri}: {where} hold fewer rows than its footer says; make it again")
 
 
 def _no_rows(schema: Schema, dtype: Dtype) -> Parsed:

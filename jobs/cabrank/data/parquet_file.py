@@ -9,7 +9,7 @@ from cabrank.data.fetch import Buffer, Fetcher
 from cabrank.data.listing import Part
 from cabrank.errors import DataError
 
-HOLE_BYTES = 1 << 20  # an object of this size takes one request rather than several
+HOLE_BYTES = 1 << 18  # unwanted bytes between two ranges that cost less than another request
 
 
 class RangedFile:
@@ -81,7 +81,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, OverflowError) as error:
+    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         words = " ".join(str(error).split())
         encrypted = "encrypt" in words or "decrypt" in words
         remedy = "write it without encryption" if encrypted else "it is damaged: make it again"

@@ -27,7 +27,7 @@ to torch rounds them."""
 
 BLOCK_BYTES = 4 << 20
 """Large enough that pyarrow's start-up per block is nothing, small enough that a few of them stay in memory."""
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 BFLOAT16_INFINITE = np.uint32(0x7F7F8000).view(np.float32)
 """The least float32 that rounds to infinity as a bfloat16."""
@@ -40,6 +40,8 @@ class Schema:
     columns: tuple[str, ...]
     header: tuple[str, ...] = ()
     """All columns that a part must have, in any order; the same set as `columns` when it is empty."""
+    source: str = "the first part"
+    """Where the header was read."""
 
     @cached_property
     def expected(self) -> frozenset[str]:
@@ -55,8 +57,8 @@ class Schema:
         faults = [f"lacks column {', '.join(map(repr, missing))}"] if missing else []
         faults += [f"has an extra column {', '.join(map(repr, extra))}"] if extra else []
         raise SchemaError(
-            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of the first one: "
-            f"{', '.join(self.header or self.columns)}. Rewrite the part, or leave it out of the glob"
+            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of {self.source}: "
+            f"{', '.join(self.header or self.columns)}. Rewrite one of the two, or leave it out of the glob"
         )
 
 
@@ -80,7 +82,7 @@ def choose_columns(
         raise ConfigError(
             f"columns are {', '.join(features)}: a feature may stand there once, and the label {label!r} not"
         )
-    return Schema((label, *features), tuple(names))
+    return Schema((label, *features), tuple(names), uri)
 
 
 def _label_name(names: Sequence[str], label: str | int) -> str:

@@ -147,6 +147,6 @@ UNPACK: Mapping[str, Callable[[Packed], Any]] = {".gz": Gunzip, ".zst": Unzstd}
 def unpacked(source: Source, part: Part) -> Source:
     """The decoded bytes of a part's file: the file's own, or what its name's ending says is in it."""
     for ending, unpack in UNPACK.items():
-        if part.name.endswith(ending):
+        if part.name.lower().endswith(ending):
             return UnpackedSource(unpack(Packed(source, part.uri)))
     return source

@@ -89,8 +89,8 @@ def write_parts(
 
 def _csv_name(name: str) -> str:
     """A part's name with the ending of plain CSV."""
-    for ending in (*UNPACK, *PARQUET):
-        name = name.removesuffix(ending)
+    for ending in (*UNPACK, PARQUET):
+        name = name[: -len(ending)] if name.lower().endswith(ending) else name
     return name if name.endswith(".csv") else name + ".csv"
 
 
