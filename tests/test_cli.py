@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cabrank.cli import VERBS
+from cabrank.cli import GROUPS, VERBS
 from cabrank.local.store import EmbeddedStore
 
 VERB_NAMES = [config.verb for config in VERBS]
@@ -39,7 +39,7 @@ main(["devices"])
 
 @pytest.mark.parametrize("verb", VERB_NAMES)
 def test_each_verb_has_help_and_each_flag_a_text(verb: str) -> None:
-    done = cabrank(verb, "--help")
+    done = cabrank(*verb.split(), "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"Usage: cabrank {verb} ")
     assert done.stderr == ""
@@ -56,7 +56,11 @@ def test_help_without_a_verb_lists_every_verb_in_full() -> None:
     assert done.returncode == 0
     words = " ".join(done.stdout.split())
     for config in VERBS:
-        assert f"{config.verb} {config.__doc__}" in words
+        group = config.verb.partition(" ")[0]
+        shown = words if group == config.verb else " ".join(cabrank(group, "--help").stdout.split())
+        assert f"{config.verb.removeprefix(group).strip() or group} {config.__doc__}" in shown
+    for group, about in GROUPS.items():
+        assert f"{group} {about}" in words
 
 
 def test_version_is_the_packages() -> None:
@@ -68,7 +72,8 @@ def test_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nope"], ["'nope'", *VERB_NAMES]),
+        (["nope"], ["'nope'", *(verb.split()[0] for verb in VERB_NAMES)]),
+        (["features", "nope"], ["'nope'", "engineer", "audit"]),
         (["devices", "--nope"], ["--nope", "cabrank devices --help"]),
         (["devices", "stray"], ["stray"]),
         (["sample"], ["dest"]),

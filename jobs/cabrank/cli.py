@@ -18,11 +18,13 @@ import typer.core
 from pydantic_core import PydanticUndefined
 
 from cabrank.config import (
+    AuditConfig,
     BaselineConfig,
     CacheConfig,
     Config,
     DemoConfig,
     DevicesConfig,
+    EngineerConfig,
     PlanConfig,
     SampleConfig,
     ShardConfig,
@@ -39,7 +41,11 @@ VERBS: dict[type[Config], str] = {
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
     CacheConfig: "cabrank.commands.cache",
+    EngineerConfig: "cabrank.commands.engineer",
+    AuditConfig: "cabrank.commands.audit",
 }
+GROUPS = {"features": "Makes features of columns, and asks whether they are worth learning from."}
+"""First words of the verbs of two words, and what they are about."""
 
 EXTRAS = {"matplotlib": "train", "moto": "local", "safetensors": "train", "torch": "train"}
 """Packages that a verb may find absent, and the extra of ours that brings each."""
@@ -115,8 +121,17 @@ def _verb(config: type[Config], module: str) -> Callable[..., None]:
     return run
 
 
+def _group(name: str) -> typer.Typer:
+    group = typer.Typer(cls=_Verbs, rich_markup_mode=None, no_args_is_help=True)
+    app.add_typer(group, name=name, help=GROUPS[name], short_help=GROUPS[name])
+    return group
+
+
+_groups = {name: _group(name) for name in GROUPS}
 for _config, _module in VERBS.items():
-    app.command(name=_config.verb, short_help=_config.__doc__)(_verb(_config, _module))  # uncut in the list of verbs
+    _first, _, _second = _config.verb.partition(" ")
+    _command = _groups.get(_first, app).command(name=_second or _first, short_help=_config.__doc__)  # uncut in lists
+    _command(_verb(_config, _module))
 
 
 class _Ended(Exception):  # noqa: N818  (no error: a verb that was ended from outside)

@@ -242,6 +242,46 @@ class CacheConfig(Config):
     )
 
 
+class EngineerConfig(Config):
+    """Makes the features that a spec describes, and writes them as part files."""
+
+    verb: ClassVar[str] = "features engineer"
+    src: str = Field(description="Folder or glob of part files.", json_schema_extra=Argument)
+    dest: str = Field(description="Folder for the parts that are made, local or s3://.", json_schema_extra=Argument)
+    spec: str = Field(
+        description="TOML file; a preset (taxi, taxi-grid); or DEST/.meta/features.json of the training data, "
+        "so that its fitted values serve for a test set."
+    )
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    columns: str | None = Field(None, description="Columns to read, comma-separated; all but the label when absent.")
+    nulls: Nulls = "raise"
+    endpoint_url: EndpointUrl = None
+
+    _nulls = field_validator("nulls")(_check_nulls)
+
+
+class AuditConfig(Config):
+    """Asks five questions of each column of any CSV: is it a feature to learn from?"""
+
+    verb: ClassVar[str] = "features audit"
+    data: str = Field(description="Folder, glob or file of CSV, as it is: text is welcome.", json_schema_extra=Argument)
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    test: str | None = Field(None, description="Test set: looks for rows that it shares with the data.")
+    spec: str | None = Field(
+        None, description="Feature spec or preset: compares the best linear model with and without these features."
+    )
+    known_late: str | None = Field(
+        None, description="Columns, comma-separated, that are not known yet when a prediction is asked for."
+    )
+    sample_rows: int = Field(
+        100_000, ge=1_000, description="Rows that relations and distinct values are taken from, chosen at random."
+    )
+    rare: int = Field(5, ge=2, description="A value seen fewer times than this has too few examples.")
+    out: str | None = Field(None, description="Folder for report.html and summary.json, local or s3://.")
+    seed: Seed = 0
+    endpoint_url: EndpointUrl = None
+
+
 class DemoConfig(Config):
     """The whole flow here, with an embedded S3 and no account: sample, shard, baseline, report."""
 
