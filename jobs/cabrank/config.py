@@ -183,6 +183,10 @@ class BaselineConfig(Config):
         None, description="Column to predict, by name or index (-1: the last); the first one when absent."
     )
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
+    features: str | None = Field(
+        None,
+        description="Features to make of the columns: a spec, a preset (taxi, taxi-grid) or a fitted features.json.",
+    )
     nulls: Nulls = "raise"
     batch_size: Whole = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")
     iterations: Whole = Field(50, ge=1, description="Optimizer steps; the data starts over as often as they need.")

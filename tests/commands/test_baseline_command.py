@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from cabrank.cli import main
-from cabrank.commands import baseline
-from cabrank.config import BaselineConfig
+from cabrank.commands import baseline, sample
+from cabrank.config import BaselineConfig, SampleConfig
 from cabrank.errors import BadValueError, ConfigError, DivergedError, NoDataError, StorageError
 from cabrank.local.store import EmbeddedStore
 from cabrank.store import open_store
@@ -305,3 +305,19 @@ def test_real_trips(tmp_path: Path) -> None:
     weights = np.linalg.lstsq(rows, table[:, 0], rcond=None)[0]
     assert summary["optimum_rmse"] == pytest.approx(np.sqrt(np.mean((rows @ weights - table[:, 0]) ** 2)), abs=1e-9)
     assert summary["status"] == "done"
+
+
+def test_features_are_fitted_used_and_kept(tmp_path: Path) -> None:
+    sample.run(SampleConfig.of({"dest": str(tmp_path / "taxi"), "rows": 20_000, "parts": 2}))
+    settings: dict[str, Any] = {"iterations": 1, "cache_dir": "none"}
+    out = tmp_path / "run"
+    engineered = run(tmp_path / "taxi", out, features="taxi", **settings)
+    fitted = (out / "features.json").read_bytes()
+    assert {path.name for path in out.iterdir()} == {*FILES, "features.json"}
+    assert len(engineered["features"]) > 8
+    again = run(tmp_path / "taxi", tmp_path / "again", features=str(out / "features.json"), **settings)
+    assert again["optimum_rmse"] == engineered["optimum_rmse"]
+    assert (tmp_path / "again" / "features.json").read_bytes() == fitted
+    raw = run(tmp_path / "taxi", out, **settings)
+    assert engineered["optimum_rmse"] < raw["optimum_rmse"] / 2
+    assert {path.name for path in out.iterdir()} == FILES

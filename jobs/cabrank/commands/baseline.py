@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from cabrank.data.dataset import ObjectStorageDataset
+    from cabrank.features.engineer import Features
     from cabrank.train.model import LinearRegression
 
 log = logging.getLogger("cabrank")
@@ -45,7 +46,8 @@ def fit(config: BaselineConfig) -> tuple[Results, str]:
     """The job itself: what it found, and its report's URI. A former run in the folder stays until all is there."""
     folder = RunFolder(config.out, config.storage_options())
     device = choose_device(config.device)
-    data = open_data(config)
+    features = fitted_features(config)
+    data = open_data(config, features)
     folder.claim(config.verb, config.model_dump())
     with folder.working():
         batches, reference = reference_pass(data, device)
@@ -53,7 +55,7 @@ def fit(config: BaselineConfig) -> tuple[Results, str]:
         model = start(config, len(data.columns) - 1).to(device)
         taken, failure = descend(config, model, batches)
         results = Results.of(config, data.columns, dropped, data.ledger.passes, reference, model, taken, failure)
-    return results, results.leave(folder, model)
+    return results, results.leave(folder, model, features.spec.encoded() if features else None)
 
 
 def choose_device(name: str) -> torch.device:
@@ -66,7 +68,23 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if found and name != "cpu" else "cpu")
 
 
-def open_data(config: BaselineConfig) -> ObjectStorageDataset:
+def fitted_features(config: BaselineConfig) -> Features | None:
+    """What --features asks for, fitted to this data where the spec has blanks."""
+    from cabrank.features.fitting import fit_features
+
+    if config.features is None:
+        return None
+    return fit_features(
+        config.features,
+        config.data,
+        label=config.label,
+        columns=config.columns,
+        nulls=config.nulls,
+        storage_options=config.storage_options(),
+    )
+
+
+def open_data(config: BaselineConfig, features: Features | None = None) -> ObjectStorageDataset:
     """All rows as batches [B, C], label first; says so where a batch could hold more rows than there are."""
     from cabrank.data.dataset import ObjectStorageDataset
 
@@ -77,6 +95,7 @@ def open_data(config: BaselineConfig) -> ObjectStorageDataset:
         label=config.label,
         columns=config.columns,
         nulls=config.nulls,
+        features=features,
         dtype=config.dtype,
         cache_dir=config.cache_dir,
         cache_bytes=config.cache_bytes,

@@ -114,8 +114,8 @@ class Results:
         models = {"SGD": self.sgd, "mean": self.mean, "optimum": self.optimum}
         return f"Error on all {counted(self.data_rows, 'row')}", HEADER, [self._row(*item) for item in models.items()]
 
-    def leave(self, folder: RunFolder, model: LinearRegression) -> str:
-        """Makes all files, then writes the run's folder; returns the report's URI."""
+    def leave(self, folder: RunFolder, model: LinearRegression, features: bytes | None = None) -> str:
+        """Makes all files, then writes the run's folder; returns the report's URI. `features`: the fitted spec."""
         from cabrank.train.model import to_safetensors
 
         references = {"mean": self.mean.mse, "optimum": self.optimum.mse}
@@ -127,6 +127,8 @@ class Results:
             "loss.png": png,
             "report.html": to_html(self._report(png)),
         }
+        if features is not None:
+            files["features.json"] = features
         folder.publish(self.config.verb, self.config.model_dump(), files, self.summary)
         return folder.uri + "report.html"
 

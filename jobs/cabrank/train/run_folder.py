@@ -1,7 +1,7 @@
 """The folder that a run leaves, local or on S3: one claim before the work, all files after it, `summary.json` last.
 
     config.json        who made this folder, and with which settings
-    metrics.csv  model.safetensors  *.png  report.html
+    metrics.csv  reading.csv  model.safetensors  features.json  *.png  report.html
     summary.json       the figures; where it is, the run has ended and the files beside it are its own
 
 A folder can be claimed when it is empty, or when its config.json says that a cabrank run made it. A folder that holds
@@ -21,7 +21,7 @@ from cabrank.errors import ConfigError, ObjectMissingError
 from cabrank.store import StorageOptions, canonical, open_store
 
 CONFIG, SUMMARY = "config.json", "summary.json"
-RESULTS = (SUMMARY, "metrics.csv", "reading.csv", "model.safetensors", "loss.png", "report.html")
+RESULTS = (SUMMARY, "metrics.csv", "reading.csv", "model.safetensors", "features.json", "loss.png", "report.html")
 """Every name that a run may write beside its config; a job with another one adds it here."""
 
 
