@@ -185,7 +185,7 @@ class BaselineConfig(Config):
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
     features: str | None = Field(
         None,
-        description="Features to make of the columns: a spec, a preset (taxi, taxi-grid) or a fitted features.json.",
+        description="Features to make of the columns: a spec, a preset (taxi, taxi-grid), a fitted features.json.",
     )
     nulls: Nulls = "raise"
     batch_size: Whole = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")

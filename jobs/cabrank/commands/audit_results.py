@@ -66,8 +66,9 @@ class Results:
 
     def leave(self, folder: RunFolder) -> None:
         """Writes report.html and summary.json, and says where the report is."""
-        report = folder.write("report.html", to_html(self._report()))
-        folder.finish(self.summary)
+        files = {"report.html": to_html(self._report())}
+        folder.publish(self.config.verb, self.config.model_dump(), files, self.summary)
+        report = folder.uri + "report.html"
         say(f"report: {report}" if sys.stdout.isatty() else json_line({"event": "written", "report": report}))
 
     @property

@@ -96,9 +96,12 @@ class Gathered:
 
 
 def fit(spec: Spec, data: Training) -> Features:
-    """The spec with every blank filled in; `ConfigError` for an unknown column, a constant one where a step needs an
-    extent, or more values than can be told apart."""
+    """The spec with every blank filled in, one that was fitted before as it is; `ConfigError` for an unknown column, a
+    constant one where a step needs an extent, or more values than can be told apart."""
     columns = data.schema.columns
+    if spec.fitted_to is not None:
+        Features(spec).bind(columns)
+        return Features(spec)
     _check_inputs(spec, columns)
     steps: list[Step] = list(spec.step)
     known = metadata_facts(data)
