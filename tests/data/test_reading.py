@@ -249,3 +249,12 @@ def test_counting_reads_every_row(tmp_path: Path) -> None:
     parts = list_parts(str(tmp_path), store)
     counts = count_rows(parts, store, Schema(("x", "id")))
     assert [counts[part.uri] for part in parts] == [10, 0, 7]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_a_header_longer_than_the_first_look(tmp_path: Path, ending: str) -> None:
+    names = [f'"column {i}, with\na newline"' for i in range(600)]
+    data = ("\n\n" + ",".join(names) + "\n" + ",".join("7" * 600) + "\n").encode()
+    (tmp_path / f"part-00000{ending}").write_bytes(gzip.compress(data) if ending == ".csv.gz" else data)
+    wanted = Schema(("column 3, with\na newline",), tuple(name.strip('"') for name in names))
+    assert rows_of(tmp_path, wanted) == [[7.0]]

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Protocol
 
-from cabrank.data.csv_text import HEADER_BYTES, cut_block, parse_block, split_header
+from cabrank.data.csv_text import cut_block, header_window, parse_block, split_header
 from cabrank.data.fetch import Fetcher
 from cabrank.data.listing import Part
 from cabrank.data.parquet import ParquetPart
@@ -47,7 +47,7 @@ class CsvPart:
 
     def __init__(self, part: Part, source: Source) -> None:
         self.uri, self._source = part.uri, source
-        self.names, self._at = split_header(source.window(0, HEADER_BYTES), part.uri)
+        self.names, self._at = split_header(header_window(source), part.uri)
 
     def check(self, schema: Schema) -> None:
         """See `OpenPart`."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cabrank.data.csv_text import QUOTE, locate
+from cabrank.data.csv_text import has_quote, locate
 from cabrank.data.fetch import Fetcher
 from cabrank.data.formats import CsvPart, open_part
 from cabrank.data.listing import Part
@@ -59,7 +59,7 @@ def _parse(data: memoryview, names: Sequence[str], schema: Schema, uri: str, row
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), include_columns=columns, strings_can_be_null=True
     )
-    quoted = QUOTE.search(data) is not None
+    quoted = has_quote(memoryview(data))
     try:
         table = arrow_csv.read_csv(pa.py_buffer(data), read, arrow_csv.ParseOptions(newlines_in_values=quoted), convert)
     except pa.ArrowInvalid as error:
