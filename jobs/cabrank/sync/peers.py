@@ -1,0 +1,180 @@
+"""The other ranks: sending to them, receiving from them, and saying which one is lost.
+
+Every wait has a timeout and every failed wait a culprit. The rank that a wait was for need not be the one that is lost:
+in a ring of three, when rank 2 stops, rank 1 waits for 2 and rank 0 waits for 1. So whoever gives up writes down, in a
+store that all share, whom it waited for, and then follows the chain: 0 waited for 1, 1 waited for 2, 2 wrote nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cabrank.errors import PeerLostError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store  # torch.distributed has it, and does not export it to type checkers
+    from torch.distributed import ProcessGroup, Work
+
+Parcel = tuple[Tensor, int]
+"""A tensor, and the rank that it goes to or comes from."""
+
+INQUEST_SHARE = 0.2  # of the timeout: what is left of it for finding out who is lost, once waiting has failed
+LONGEST_INQUEST = 10.0  # seconds
+CLOSED_INQUEST = 1.0  # seconds: a rank that gave up wrote its reason just before its connections closed
+POLL = 0.02  # seconds
+
+
+@dataclass(slots=True)
+class Peers:
+    """This rank and the others of one process group, which nothing else may use.
+
+    `hosts[r]` is rank r's host. `timeout` is how many seconds one may keep the others waiting. `step` is kept up
+    to date by the loop, for messages. `store` is shared by all ranks; `store_rank` says which of them keeps it, if any.
+    """
+
+    group: ProcessGroup | None
+    rank: int
+    world: int
+    hosts: Sequence[str]
+    timeout: float = 60.0
+    store: Store | None = None
+    store_rank: int | None = None
+    step: int = 0
+    _patience: timedelta = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._patience = timedelta(seconds=self.timeout - self._inquest_seconds)
+
+    @property
+    def on_nccl(self) -> bool:
+        """Whether tensors travel from GPU to GPU; otherwise gloo carries them, from and to the CPU's memory."""
+        return self.group is not None and dist.get_backend(self.group) == "nccl"
+
+    @property
+    def _inquest_seconds(self) -> float:
+        return min(self.timeout * INQUEST_SHARE, LONGEST_INQUEST)
+
+    def send(self, tensor: Tensor, to: int, phase: str) -> Work:
+        """Begins to send `tensor`, which must stay as it is, and its handle be kept, until that was waited for."""
+        return self._begun(dist.isend, tensor, "group_dst", to, phase)
+
+    def receive(self, tensor: Tensor, sender: int, phase: str) -> Work:
+        """Begins to receive into `tensor`; to be posted before it is needed, since sending is a handshake in gloo."""
+        return self._begun(dist.irecv, tensor, "group_src", sender, phase)
+
+    def _begun(self, begin: Callable[..., Any], tensor: Tensor, side: str, peer: int, phase: str) -> Work:
+        try:
+            work: Work = begin(tensor, group=self.group, **{side: peer})
+        except RuntimeError as error:
+            raise self.lost(peer, phase, error) from error
+        return work
+
+    def wait(self, work: Work | None, peer: int, phase: str) -> None:
+        """Waits for one handle; `PeerLostError` after the timeout, or as soon as the connection is gone."""
+        try:
+            if work is not None:  # as it would be for a process that is not in the group
+                work.wait(self._patience)
+        except RuntimeError as error:
+            raise self.lost(peer, phase, error) from error
+
+    def exchange(self, sends: Sequence[Parcel], receives: Sequence[Parcel], phase: str) -> None:
+        """All of `sends` and `receives` at once, empty ones left out on both ends. On NCCL it is one batch, queued
+        and not waited for (`settle` does that)."""
+        receives = [parcel for parcel in receives if parcel[0].numel()]
+        sends = [parcel for parcel in sends if parcel[0].numel()]
+        if self.on_nccl:
+            self._exchange_on_nccl(sends, receives, phase)
+            return
+        begun = [(self.receive(tensor, peer, phase), peer) for tensor, peer in receives]
+        begun += [(self.send(tensor, peer, phase), peer) for tensor, peer in sends]
+        for work, peer in begun:
+            self.wait(work, peer, phase)
+
+    def _exchange_on_nccl(self, sends: Sequence[Parcel], receives: Sequence[Parcel], phase: str) -> None:
+        ops = [dist.P2POp(dist.irecv, tensor, group=self.group, group_peer=peer) for tensor, peer in receives]
+        ops += [dist.P2POp(dist.isend, tensor, group=self.group, group_peer=peer) for tensor, peer in sends]
+        try:
+            for work in dist.batch_isend_irecv(ops) if ops else ():
+                work.wait()
+        except RuntimeError as error:
+            raise self.lost((*receives, *sends)[0][1], phase, error) from error
+
+    def settle(self, device: torch.device, peer: int, phase: str) -> None:
+        """On a GPU, waits until what was queued on the current stream is done; `peer` is whom it depends on."""
+        if device.type != "cuda":
+            return
+        done = torch.cuda.current_stream(device).record_event()
+        deadline = time.monotonic() + self._patience.total_seconds()
+        while not done.query():
+            if time.monotonic() > deadline:
+                raise self.lost(peer, phase, TimeoutError(f"not done after {self._patience.total_seconds():.0f} s"))
+            time.sleep(POLL / 100)
+
+    def lost(self, peer: int, phase: str, error: Exception) -> PeerLostError:
+        """The error to raise after waiting for `peer` failed with `error`; takes at most the inquest's seconds."""
+        timed_out = "imed out" in str(error) or isinstance(error, TimeoutError)
+        culprit = self._inquest(peer, timed_out)
+        what = f"did not answer for {self.timeout:g} s" if timed_out else "closed the connection"
+        through = "" if culprit == peer else f" (rank {self.rank} waited for rank {peer}, which waited for it)"
+        return PeerLostError(
+            f"rank {culprit} on {self.hosts[culprit]} is lost: it {what} in {phase}, step {self.step}{through}; "
+            f"noticed by rank {self.rank} on {self.hosts[self.rank]}. The log of rank {culprit} may say why; "
+            "if it was only slow, raise --peer-timeout",
+            rank=culprit,
+        )
+
+    def _inquest(self, peer: int, timed_out: bool) -> int:
+        """Follows the chain of who waited for whom. A store that does not answer died with the rank that keeps it."""
+        if self.store is None:
+            return peer
+        seconds = self._inquest_seconds if timed_out else min(CLOSED_INQUEST, self._inquest_seconds)
+        found: list[int] = []
+        asking = threading.Thread(target=self._ask, args=(self.store, peer, seconds, found), daemon=True)
+        asking.start()
+        asking.join(seconds * 1.5)  # a store on a stopped machine keeps whoever asks it waiting
+        if found:
+            return found[0]
+        return peer if self.store_rank in (None, self.rank) else int(self.store_rank or 0)
+
+    def _ask(self, store: Store, peer: int, seconds: float, found: list[int]) -> None:
+        deadline = time.monotonic() + seconds
+        try:
+            store.set(f"lost/{self.rank}", str(peer))
+            culprit, seen = peer, {self.rank}
+            while time.monotonic() < deadline:
+                if culprit not in seen and store.check([f"lost/{culprit}"]):
+                    seen.add(culprit)
+                    culprit = int(store.get(f"lost/{culprit}"))
+                else:
+                    time.sleep(POLL)
+            # in a circle of ranks that all gave up nobody is silent; then it is the one that this rank waited for
+            found.append(peer if culprit in seen else culprit)
+        except RuntimeError:
+            return
+
+
+def alone() -> Peers:
+    """The `Peers` of a world of one, which needs no process group."""
+    return Peers(None, 0, 1, (socket.gethostname(),))
+
+
+def meet(
+    group: ProcessGroup | None, timeout: float, store: Store | None = None, store_rank: int | None = None
+) -> Peers:
+    """The `Peers` of a `group`, every rank of which calls this: they tell each other their hosts' names.
+
+    `timeout`: seconds. `store`: a connection of its own (two threads on one would wait for each other)."""
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    hosts: list[str] = [""] * world
+    dist.all_gather_object(hosts, socket.gethostname(), group=group)
+    return Peers(group, rank, world, hosts, timeout, store, store_rank)
