@@ -11,7 +11,8 @@
     │   └── DivergedError               a loss that is no longer a finite number
     ├── GroupError                   4  the other ranks of a training cannot be worked with
     │   ├── RendezvousError             not all of them came together
-    │   └── PeerLostError               one that was there is gone, hangs, or is cut off
+    │   ├── PeerLostError               one that was there is gone, hangs, or is cut off
+    │   └── DesyncError                 they are at different steps
     └── StorageError                 5  the store cannot be used
         ├── MissingBucketError
         ├── ObjectMissingError          (a listing raises NoDataError instead)
@@ -91,6 +92,10 @@ class PeerLostError(GroupError):
         super().__init__(message)
         self.rank = rank
         """The rank that is lost, as far as this one can tell."""
+
+
+class DesyncError(GroupError):
+    """Ranks that have to take each step together are at different ones."""
 
 
 class StorageError(CabrankError):

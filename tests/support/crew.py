@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 import traceback
@@ -12,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from processes import fork_server
+
 Task = Callable[..., Any]
 """`task(peers_of, *arguments)`: a module-level function; `peers_of[n]` are the `Peers` of the first n ranks."""
 
@@ -20,14 +21,14 @@ class Crew:
     """`size` processes, each a rank."""
 
     def __init__(self, size: int, timeout: float, **variables: str) -> None:
-        spawn = multiprocessing.get_context("spawn")
+        server = fork_server()
         self._meeting = tempfile.TemporaryDirectory()
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(size):
-            ours, theirs = spawn.Pipe()
+            ours, theirs = server.Pipe()
             arguments = (theirs, rank, size, str(Path(self._meeting.name) / "store"), timeout, variables)
-            process = spawn.Process(target=_serve, args=arguments, daemon=True)
+            process = server.Process(target=_serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -82,7 +83,7 @@ def _serve(pipe: Connection, rank: int, size: int, meeting: str, timeout: float,
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore, PrefixStore
 
-    from cabrank.sync.peers import meet
+    from cabrank.sync.peers import Peers
 
     torch.set_num_threads(1)
     store = FileStore(meeting, size)
@@ -91,7 +92,8 @@ def _serve(pipe: Connection, rank: int, size: int, meeting: str, timeout: float,
     for n in range(1, size + 1):
         group = dist.new_group(list(range(n)))
         if rank < n:
-            peers_of[n] = meet(group, timeout, PrefixStore(f"inquest{n}", FileStore(meeting, size)))
+            inquest = PrefixStore(f"inquest{n}", FileStore(meeting, size))
+            peers_of[n] = Peers(group, rank, n, [f"host{r}" for r in range(n)], timeout, inquest)
     while True:
         try:
             task, arguments = pipe.recv()

@@ -44,7 +44,7 @@ def _main_address(environment: Environment, rank: int, count: int) -> tuple[str,
         return given, False
     if rank > 0:
         raise RendezvousError(
-            f"{MAIN_ADDRESS} is not set on node {environment[INDEX]}, which is not the main one: without it nothing leads "
-            "to the main node. Batch sets it on the children of a multi-node job; check how this one was started"
+            f"{MAIN_ADDRESS} is not set on node {environment[INDEX]}, which is not the main one: without it nothing "
+            "leads to the main node. Batch sets it on the children of a multi-node job; check how this one was started"
         )
     return own_address() if count > 1 else "127.0.0.1", True

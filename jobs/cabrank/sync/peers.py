@@ -166,15 +166,3 @@ class Peers:
 def alone() -> Peers:
     """The `Peers` of a world of one, which needs no process group."""
     return Peers(None, 0, 1, (socket.gethostname(),))
-
-
-def meet(
-    group: ProcessGroup | None, timeout: float, store: Store | None = None, store_rank: int | None = None
-) -> Peers:
-    """The `Peers` of a `group`, every rank of which calls this: they tell each other their hosts' names.
-
-    `timeout`: seconds. `store`: a connection of its own (two threads on one would wait for each other)."""
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
-    hosts: list[str] = [""] * world
-    dist.all_gather_object(hosts, socket.gethostname(), group=group)
-    return Peers(group, rank, world, hosts, timeout, store, store_rank)
