@@ -8,9 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cabrank.errors import PeerLostError
 from cabrank.sync.accumulate import accumulate
-from cabrank.sync.base import Strategy
 from cabrank.sync.explain import sample_gradients, sample_rows
 from cabrank.sync.hook import hook
 from cabrank.sync.parameter_server import ParameterServer
@@ -127,16 +125,3 @@ def regress(peers_of: PeersOf, epochs: int) -> list[float]:
             weights -= 0.01 * gradient
     ring.close()
     return [round(value, 4) for value in weights.tolist()]
-
-
-def sum_until_lost(peers_of: PeersOf, n: int, name: str, elements: int, steps: int) -> tuple[int, str, int]:
-    """Sums until a peer is lost: the rank that was, the message, the exit code."""
-    strategy: Strategy = open_strategy(name, peers_of[n])
-    bucket = torch.ones(elements)
-    try:
-        for step in range(steps):
-            peers_of[n].step = step
-            strategy.all_reduce(bucket)
-    except PeerLostError as error:
-        return error.rank, str(error), error.exit_code
-    return -1, "nobody was lost", 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-_PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "crew_tasks", "rank_program"]
+_PRELOADED = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "crew_tasks", "rank_program"]
 
 
 def fork_server() -> ForkServerContext:

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 from processes import fork_server
+from torch import nn
 
 from cabrank.cluster.context import JobContext
 from cabrank.errors import CabrankError
 from cabrank.sync.agreement import Agreement, Word
+from cabrank.sync.hook import hook
 from cabrank.sync.rendezvous import World, join, leave
 from cabrank.sync.strategies import open_strategy
 
@@ -103,6 +105,26 @@ def sum_for_ever(world: World, tell: Callable[[Any], None]) -> None:
         strategy.peers.step = step
         agreement.reach(Word(rows=1, has_data=True, stop=False, finite=True, step=step, plan=0))
         strategy.all_reduce(bucket)
+        if step == 20:
+            tell("training")
+
+
+def train_for_ever(world: World, tell: Callable[[Any], None]) -> None:
+    """As a loop does it: agree, forward, backward with buckets through DDP's hook, check, step."""
+    strategy, agreement = open_strategy("ring", world.gradients), Agreement(world.agreement)
+    model = nn.Sequential(nn.Linear(8, 100), nn.Tanh(), nn.Linear(100, 100), nn.Tanh(), nn.Linear(100, 1))
+    with strategy.peers.guard("DDP's start"):
+        ddp = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+    ddp.register_comm_hook(strategy, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for step in range(10**9):
+        strategy.peers.step = step
+        agreed = agreement.reach(Word(rows=4, has_data=True, stop=False, finite=True, step=step, plan=0))
+        optimizer.zero_grad()
+        with strategy.peers.guard("DDP's own messages"):
+            (ddp(torch.randn(4, 8)).square().mean() * (4 / agreed.rows)).backward()
+        strategy.check()
+        optimizer.step()
         if step == 20:
             tell("training")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import namespaces
 import pytest
-from rank_program import Place, Rank, SumSome, sum_for_ever
+from rank_program import Place, Rank, SumSome, sum_for_ever, train_for_ever
 
 Start = Callable[..., Rank]
 
@@ -88,6 +88,13 @@ def test_a_lost_rank_ends_all_others_and_is_named(start: Start, how: signal.Sign
     assert [rank.told() for rank in ranks] == ["training"] * 3
     os.kill(ranks[lost].process.pid or 0, how)
     _others_name(lost, ranks, 4.0)
+
+
+def test_a_rank_lost_while_ddp_trains(start: Start) -> None:
+    ranks = [start(place, 3, train_for_ever, peer_timeout=4.0) for place in range(3)]
+    assert [rank.told() for rank in ranks] == ["training"] * 3
+    os.kill(ranks[1].process.pid or 0, signal.SIGKILL)
+    _others_name(1, ranks, 4.0)
 
 
 @pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())

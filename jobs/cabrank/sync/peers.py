@@ -2,15 +2,19 @@
 
 Every wait has a timeout and every failed wait a culprit. The rank that a wait was for need not be the one that is lost:
 in a ring of three, when rank 2 stops, rank 1 waits for 2 and rank 0 waits for 1. So whoever gives up writes down, in a
-store that all share, whom it waited for, and then follows the chain: 0 waited for 1, 1 waited for 2, 2 wrote nothing.
+store that all share, whom it waited for, and follows the chain: 0 waited for 1, 1 waited for 2, 2 wrote nothing. The
+first to come to its end writes the verdict down for all. It is pushed to every rank while that is waiting still (by
+`watch`), since nobody can say how long the store stays: the rank that keeps it may be leaving, or be the one lost.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,9 +32,11 @@ if TYPE_CHECKING:
 Parcel = tuple[Tensor, int]
 """A tensor, and the rank that it goes to or comes from."""
 
-INQUEST_SHARE = 0.2  # of the timeout: what is left of it for finding out who is lost, once waiting has failed
+INQUEST_SHARE = 0.1  # of the timeout: for finding out who is lost, once waiting has failed
 LONGEST_INQUEST = 10.0  # seconds
 CLOSED_INQUEST = 1.0  # seconds: a rank that gave up wrote its reason just before its connections closed
+KEEPERS_SECONDS = 0.5  # how much longer the rank that keeps the store stays, at most as long as its inquest
+VERDICT = "lost/verdict"
 POLL = 0.02  # seconds
 
 
@@ -40,6 +46,7 @@ class Peers:
 
     `hosts[r]` is rank r's host. `timeout` is how many seconds one may keep the others waiting. `step` is kept up
     to date by the loop, for messages. `store` is shared by all ranks; `store_rank` says which of them keeps it, if any.
+    `verdict` is where `watch` puts the rank that somebody found to be lost.
     """
 
     group: ProcessGroup | None
@@ -50,19 +57,16 @@ class Peers:
     store: Store | None = None
     store_rank: int | None = None
     step: int = 0
+    verdict: list[int] = field(default_factory=list)
     _patience: timedelta = field(init=False)
 
     def __post_init__(self) -> None:
-        self._patience = timedelta(seconds=self.timeout - self._inquest_seconds)
+        self._patience = timedelta(seconds=self.timeout * (1 - 2 * INQUEST_SHARE))
 
     @property
     def on_nccl(self) -> bool:
         """Whether tensors travel from GPU to GPU; otherwise gloo carries them, from and to the CPU's memory."""
         return self.group is not None and dist.get_backend(self.group) == "nccl"
-
-    @property
-    def _inquest_seconds(self) -> float:
-        return min(self.timeout * INQUEST_SHARE, LONGEST_INQUEST)
 
     def send(self, tensor: Tensor, to: int, phase: str) -> Work:
         """Begins to send `tensor`, which must stay as it is, and its handle be kept, until that was waited for."""
@@ -120,6 +124,18 @@ class Peers:
                 raise self.lost(peer, phase, TimeoutError(f"not done after {self._patience.total_seconds():.0f} s"))
             time.sleep(POLL / 100)
 
+    @contextmanager
+    def guard(self, phase: str) -> Iterator[None]:
+        """Around collectives that others start, DDP's own: a failed one becomes a `PeerLostError`; what the backends
+        have no part in passes as it is."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and not re.search(r"\bgloo\b|NCCL", str(error)):
+                raise
+            # gloo's rings wait for rank + 1 first; the inquest knows more
+            raise self.lost((self.rank + 1) % self.world, phase, error) from error
+
     def lost(self, peer: int, phase: str, error: Exception) -> PeerLostError:
         """The error to raise after waiting for `peer` failed with `error`; takes at most the inquest's seconds."""
         timed_out = "imed out" in str(error) or isinstance(error, TimeoutError)
@@ -134,33 +150,52 @@ class Peers:
         )
 
     def _inquest(self, peer: int, timed_out: bool) -> int:
-        """Follows the chain of who waited for whom. A store that does not answer died with the rank that keeps it."""
+        """The verdict; where there is none, a store that does not answer died with the rank that keeps it."""
         if self.store is None:
             return peer
-        seconds = self._inquest_seconds if timed_out else min(CLOSED_INQUEST, self._inquest_seconds)
+        longest = min(self.timeout * INQUEST_SHARE, LONGEST_INQUEST)
+        seconds = longest if timed_out else min(CLOSED_INQUEST, longest)
         found: list[int] = []
         asking = threading.Thread(target=self._ask, args=(self.store, peer, seconds, found), daemon=True)
         asking.start()
         asking.join(seconds * 1.5)  # a store on a stopped machine keeps whoever asks it waiting
-        if found:
-            return found[0]
+        if self.rank == self.store_rank:
+            time.sleep(min(KEEPERS_SECONDS, longest))
+        if self.verdict or found:
+            return (self.verdict or found)[0]
         return peer if self.store_rank in (None, self.rank) else int(self.store_rank or 0)
 
     def _ask(self, store: Store, peer: int, seconds: float, found: list[int]) -> None:
+        """Follows the chain of who waited for whom for some seconds, and puts into `found` where it ends."""
         deadline = time.monotonic() + seconds
+        culprit, seen = peer, {self.rank}
         try:
             store.set(f"lost/{self.rank}", str(peer))
-            culprit, seen = peer, {self.rank}
-            while time.monotonic() < deadline:
-                if culprit not in seen and store.check([f"lost/{culprit}"]):
+            while not self.verdict and time.monotonic() < deadline and culprit not in seen:
+                if store.check([f"lost/{culprit}"]):
                     seen.add(culprit)
                     culprit = int(store.get(f"lost/{culprit}"))
                 else:
                     time.sleep(POLL)
             # in a circle of ranks that all gave up nobody is silent; then it is the one that this rank waited for
-            found.append(peer if culprit in seen else culprit)
+            culprit = peer if culprit in seen else culprit
+            found.append(int(store.compare_set(VERDICT, "", str(culprit))))
         except RuntimeError:
             return
+
+
+def watch(store: Store, verdict: list[int]) -> threading.Thread:
+    """Starts the thread that puts the verdict there as soon as it is in `store`, a connection of its own; it ends then,
+    and when the store does."""
+
+    def wait() -> None:
+        with suppress(RuntimeError):
+            store.wait([VERDICT], timedelta(days=365))
+            verdict.append(int(store.get(VERDICT)))
+
+    thread = threading.Thread(target=wait, name="cabrank-watch", daemon=True)
+    thread.start()
+    return thread
 
 
 def alone() -> Peers:

@@ -12,6 +12,7 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from cabrank.cluster.context import JobContext
 from cabrank.cluster.network import reach
 from cabrank.errors import ConfigError, RendezvousError
-from cabrank.sync.peers import Peers, alone
+from cabrank.sync.peers import VERDICT, Peers, alone, watch
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -38,6 +39,8 @@ class World:
 
     gradients: Peers
     agreement: Peers
+    watching: Thread | None = None
+    """Waits for the news that a rank is lost; None in a world of one."""
 
 
 def join(
@@ -57,7 +60,7 @@ def join(
         return World(alone(), alone())
     deadline = time.monotonic() + rendezvous_timeout
     context = reach(context, rendezvous_timeout, environment)
-    signed = PrefixStore(f"cabrank/{context.attempt}", _open_store(context, deadline))
+    signed = PrefixStore(_name(context), _open_store(context, deadline))
     hosts = _sign_in(context, signed, deadline)
     patience = timedelta(seconds=peer_timeout)
     try:
@@ -76,20 +79,40 @@ def join(
             f"{context.world} had signed in, so look for a firewall between them, or a wrong GLOO_SOCKET_IFNAME "
             f"({environment.get('GLOO_SOCKET_IFNAME', 'not set')})"
         ) from error
-    questions = PrefixStore(f"cabrank/{context.attempt}/inquest", _open_store(context, deadline, keeper=False))
+    questions, news = (_open_store(context, deadline, keeper=False) for _ in range(2))
     store_rank = None if context.agent_store else 0
+    verdict: list[int] = []
 
     def peers(group: ProcessGroup | None) -> Peers:
-        return Peers(group, context.rank, context.world, hosts, peer_timeout, questions, store_rank)
+        return Peers(
+            group,
+            context.rank,
+            context.world,
+            hosts,
+            peer_timeout,
+            PrefixStore(_name(context), questions),
+            store_rank,
+            verdict=verdict,
+        )
 
-    return World(peers(gradients), peers(agreement))
+    return World(peers(gradients), peers(agreement), watch(PrefixStore(_name(context), news), verdict))
 
 
 def leave(world: World) -> None:
     """Closes the groups, after the last step. After an error it is not called: the others may be waiting still."""
-    if world.gradients.world > 1:
-        dist.barrier(world.agreement.group)
-        dist.destroy_process_group()
+    peers = world.agreement
+    if peers.store is None or world.watching is None:
+        return
+    with peers.guard("the end"):
+        dist.barrier(peers.group)
+        peers.store.compare_set(VERDICT, "", "-1")  # nobody is lost: ends the watching
+        world.watching.join(peers.timeout)
+        dist.barrier(peers.group)  # before the store goes
+    dist.destroy_process_group()
+
+
+def _name(context: JobContext) -> str:
+    return f"cabrank/{context.attempt}"
 
 
 def _open_store(context: JobContext, deadline: float, *, keeper: bool = True) -> TCPStore:
