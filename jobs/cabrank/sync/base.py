@@ -90,6 +90,7 @@ class Strategy(ABC):
         self._memory: dict[str, Tensor] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._latest: Future[Tensor] | None = None
 
     @abstractmethod
     def _sum(self, work: Tensor, wire: Tensor, index: int) -> None:
@@ -100,23 +101,38 @@ class Strategy(ABC):
     def start(self, bucket: Tensor, index: int = 0, *, last: bool = True) -> Future[Tensor]:
         """Begins to sum a 1-D `bucket`, of any length, in place. `index` is its place in the account; `last` says that
         no other bucket of this backward pass follows. The future never fails: see `check`."""
-        cuda = bucket.is_cuda
-        future: Future[Tensor] = Future(devices=[bucket.device] if cuda else None)
-        self.account.bucket(index)
-        if self.peers.world == 1 or not bucket.numel() or self._error is not None:
-            future.set_result(bucket)
-            return future
+        job = self._job(bucket, index, last=last)
+        if not self._has_to_travel(bucket):
+            job.future.set_result(bucket)
+            return job.future
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=f"cabrank-{self.name}", daemon=True)
             self._thread.start()
+        self._jobs.put(job)
+        self._latest = job.future
+        return job.future
+
+    def _has_to_travel(self, bucket: Tensor) -> bool:
+        return self.peers.world > 1 and bucket.numel() > 0 and self._error is None
+
+    def _job(self, bucket: Tensor, index: int, *, last: bool) -> _Job:
+        self.account.bucket(index)  # an entry even for what costs nothing
+        cuda = bucket.is_cuda
+        future: Future[Tensor] = Future(devices=[bucket.device] if cuda else None)
         ready = torch.cuda.current_stream(bucket.device).record_event() if cuda else None
-        self._jobs.put(_Job(bucket, index, last, future, ready, time.perf_counter()))
-        return future
+        return _Job(bucket, index, last, future, ready, time.perf_counter())
 
     def all_reduce(self, bucket: Tensor, index: int = 0) -> Tensor:
-        """Sums `bucket` and waits for it; raises what went wrong."""
-        self.start(bucket, index).wait()
+        """Sums `bucket` in this thread, after the buckets that were started before; raises what went wrong."""
+        if self._latest is not None:
+            self._latest.wait()
         self.check()
+        if self._has_to_travel(bucket):
+            try:
+                self._run(self._job(bucket, index, last=True))
+            except Exception as error:
+                self._error = error
+                raise
         return bucket
 
     def check(self) -> None:

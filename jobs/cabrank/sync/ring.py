@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from torch.distributed import Work
 
 GLOO_PIECE = 2**20  # bytes: the longest piece that gloo sends at once
-PIECE = 2**20  # bytes of ours: long beside a message's cost, short enough for sums to hide behind the wire
+PIECE = 2**21  # bytes of ours: each wakes a thread on both ends, and yet sums have to hide behind the wire
 AHEAD = 3  # receives posted before they are needed
 
 
