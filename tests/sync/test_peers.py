@@ -48,6 +48,17 @@ def test_a_circle_of_waiting_ranks_blames_the_neighbour(peers: Peers) -> None:
     assert peers.lost(1, "all_reduce", TIMED_OUT).rank == 1
 
 
+def test_a_verdict_that_was_pushed_stands(peers: Peers) -> None:
+    peers.verdict.append(2)
+    assert peers.lost(1, "all_reduce", CLOSED).rank == 2
+
+
+def test_the_rank_that_the_others_gave_up_is_told_so(peers: Peers) -> None:
+    peers.verdict.append(0)
+    error = peers.lost(1, "all_reduce", CLOSED)
+    assert str(error).startswith("the others gave up rank 0 on algo-1, this one, as lost: it stood still")
+
+
 def test_only_the_backends_errors_become_lost_peers(peers: Peers) -> None:
     with (
         pytest.raises(PeerLostError, match=r"rank 1 on algo-2 is lost.* in DDP's start") as caught,

@@ -32,7 +32,9 @@ class AllReduce(Strategy):
         peers = self.peers
         # gloo's ring waits for rank + 1 first, so that is whom a failure is put down to until the inquest says more
         neighbour, phase = (peers.rank + 1) % peers.world, "all_reduce"
-        peers.wait(dist.all_reduce(wire, group=peers.group, async_op=True), neighbour, phase)
+        with peers.guard(phase):
+            handle = dist.all_reduce(wire, group=peers.group, async_op=True)
+        peers.wait(handle, neighbour, phase)
         if wire is not work:
             work.copy_(wire)
         if not peers.on_nccl:

@@ -36,7 +36,7 @@ INQUEST_SHARE = 0.1  # of the timeout: for finding out who is lost, once waiting
 LONGEST_INQUEST = 10.0  # seconds
 CLOSED_INQUEST = 1.0  # seconds: a rank that gave up wrote its reason just before its connections closed
 KEEPERS_SECONDS = 0.5  # how much longer the rank that keeps the store stays, at most as long as its inquest
-VERDICT = "lost/verdict"
+VERDICT, NOBODY = "lost/verdict", -1
 POLL = 0.02  # seconds
 
 
@@ -141,9 +141,16 @@ class Peers:
         timed_out = "imed out" in str(error) or isinstance(error, TimeoutError)
         culprit = self._inquest(peer, timed_out)
         what = f"did not answer for {self.timeout:g} s" if timed_out else "closed the connection"
+        where = f"in {phase}, step {self.step}"
+        if culprit == self.rank:
+            return PeerLostError(
+                f"the others gave up rank {self.rank} on {self.hosts[self.rank]}, this one, as lost: it stood still, "
+                f"or its network did; noticed {where}. If it was only slow, raise --peer-timeout",
+                rank=culprit,
+            )
         through = "" if culprit == peer else f" (rank {self.rank} waited for rank {peer}, which waited for it)"
         return PeerLostError(
-            f"rank {culprit} on {self.hosts[culprit]} is lost: it {what} in {phase}, step {self.step}{through}; "
+            f"rank {culprit} on {self.hosts[culprit]} is lost: it {what} {where}{through}; "
             f"noticed by rank {self.rank} on {self.hosts[self.rank]}. The log of rank {culprit} may say why; "
             "if it was only slow, raise --peer-timeout",
             rank=culprit,
@@ -151,6 +158,8 @@ class Peers:
 
     def _inquest(self, peer: int, timed_out: bool) -> int:
         """The verdict; where there is none, a store that does not answer died with the rank that keeps it."""
+        if self.verdict:
+            return self.verdict[0]
         if self.store is None:
             return peer
         longest = min(self.timeout * INQUEST_SHARE, LONGEST_INQUEST)
@@ -191,7 +200,8 @@ def watch(store: Store, verdict: list[int]) -> threading.Thread:
     def wait() -> None:
         with suppress(RuntimeError):
             store.wait([VERDICT], timedelta(days=365))
-            verdict.append(int(store.get(VERDICT)))
+            if (rank := int(store.get(VERDICT))) != NOBODY:
+                verdict.append(rank)
 
     thread = threading.Thread(target=wait, name="cabrank-watch", daemon=True)
     thread.start()

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from cabrank.cluster.context import JobContext
 from cabrank.cluster.network import reach
 from cabrank.errors import ConfigError, RendezvousError
-from cabrank.sync.peers import VERDICT, Peers, alone, watch
+from cabrank.sync.peers import NOBODY, VERDICT, Peers, alone, watch
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -105,7 +105,7 @@ def leave(world: World) -> None:
         return
     with peers.guard("the end"):
         dist.barrier(peers.group)
-        peers.store.compare_set(VERDICT, "", "-1")  # nobody is lost: ends the watching
+        peers.store.compare_set(VERDICT, "", str(NOBODY))  # ends the watching
         world.watching.join(peers.timeout)
         dist.barrier(peers.group)  # before the store goes
     dist.destroy_process_group()
