@@ -44,22 +44,24 @@ def seaweed_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def _seaweed_bucket(seaweed_endpoint: str) -> Bucket:
+    """The first object in a bucket takes SeaweedFS a second, so that all tests take turns on one."""
+    return Bucket("turns", seaweed_endpoint).make()
+
+
 @pytest.fixture
 def s3(moto_store: EmbeddedStore) -> Bucket:
     """A fresh bucket on moto's server."""
-    return Bucket(f"b-{uuid.uuid4().hex}", moto_store.endpoint_url)
+    return Bucket(f"b-{uuid.uuid4().hex}", moto_store.endpoint_url).make()
 
 
 @pytest.fixture(params=["moto", "seaweedfs"])
 def any_s3(request: pytest.FixtureRequest) -> Iterator[Bucket]:
-    """A fresh bucket, on each implementation in turn."""
-    if request.param == "moto":
-        endpoint = request.getfixturevalue("moto_store").endpoint_url
-    else:
-        endpoint = request.getfixturevalue("seaweed_endpoint")
-    bucket = Bucket(f"b-{uuid.uuid4().hex}", endpoint)
+    """An empty bucket, on each implementation in turn."""
+    bucket: Bucket = request.getfixturevalue("s3" if request.param == "moto" else "_seaweed_bucket")
     yield bucket
-    bucket.remove()  # SeaweedFS gives each bucket volumes of its own
+    bucket.empty()
 
 
 @pytest.fixture

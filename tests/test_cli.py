@@ -48,7 +48,7 @@ def test_each_verb_has_help_and_each_flag_a_text(verb: str) -> None:
     for name, field in config.model_fields.items():
         assert field.description, name
         assert field.description.split()[0] in words
-        assert (f"--{name.replace('_', '-')}" in done.stdout) != config.is_argument(name)
+        assert (config.flag(name) in done.stdout) != config.is_argument(name)
 
 
 def test_help_without_a_verb_lists_every_verb_in_full() -> None:

@@ -13,13 +13,23 @@ import typer
 import typer.core
 from pydantic_core import PydanticUndefined
 
-from cabrank.config import BaselineConfig, CacheConfig, Config, DemoConfig, DevicesConfig, SampleConfig, ShardConfig
+from cabrank.config import (
+    BaselineConfig,
+    CacheConfig,
+    Config,
+    DemoConfig,
+    DevicesConfig,
+    PlanConfig,
+    SampleConfig,
+    ShardConfig,
+)
 from cabrank.errors import CabrankError, ConfigError
 
 VERBS: dict[type[Config], str] = {
     DemoConfig: "cabrank.commands.demo",
     SampleConfig: "cabrank.commands.sample",
     ShardConfig: "cabrank.commands.shard",
+    PlanConfig: "cabrank.commands.plan",
     BaselineConfig: "cabrank.commands.baseline",
     DevicesConfig: "cabrank.commands.devices",
     CacheConfig: "cabrank.commands.cache",
@@ -61,7 +71,7 @@ def _parameter(config: type[Config], name: str) -> inspect.Parameter:
     field = config.model_fields[name]
     default = None if field.default is PydanticUndefined else field.default
     required = field.is_required()
-    flag = f"--{name.replace('_', '-')}"
+    flag = config.flag(name)
     if field.annotation is bool:
         kind: Any = Annotated[bool, typer.Option(flag, help=field.description)]
     elif config.is_argument(name):

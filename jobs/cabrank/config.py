@@ -49,7 +49,13 @@ CacheBytes = Annotated[
     Field(description="What the cache may take on disk; half of what is free when absent."),
 ]
 Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
-Nulls = Annotated[str, Field(description="Empty fields, NaN and infinity: raise | drop | fill=VALUE.")]
+Nulls = Annotated[
+    str,
+    Field(
+        description="Empty fields, NaN and infinity: raise | drop | fill=VALUE; single columns otherwise: "
+        "drop,tip:fill=0,hour:raise."
+    ),
+]
 EndpointUrl = Annotated[
     str | None, OrNone, Field(description="S3 endpoint, when it is not AWS (AWS_ENDPOINT_URL works, too).")
 ]
@@ -72,7 +78,7 @@ class Config(BaseModel):
     @classmethod
     def _explain(cls, error: dict[str, Any]) -> str:
         name = str(error["loc"][0]) if error["loc"] else cls.verb
-        flag = name if cls.is_argument(name) else "--" + name.replace("_", "-")
+        flag = name if cls.is_argument(name) else cls.flag(name)
         if error["type"] == "extra_forbidden":
             return f"{cls.verb} has no setting {name!r}; it has: {', '.join(sorted(cls.model_fields))}"
         message = str(error["msg"]).removeprefix("Value error, ")
@@ -81,9 +87,18 @@ class Config(BaseModel):
     @classmethod
     def is_argument(cls, name: str) -> bool:
         """Whether the field is positional on the command line."""
+        return bool(cls._extra(name).get("argument"))
+
+    @classmethod
+    def flag(cls, name: str) -> str:
+        """The field's flag: its name with dashes, where it does not say another."""
+        return str(cls._extra(name).get("flag") or "--" + name.replace("_", "-"))
+
+    @classmethod
+    def _extra(cls, name: str) -> dict[str, JsonValue]:
         field = cls.model_fields.get(name)
         extra = field.json_schema_extra if field else None
-        return isinstance(extra, dict) and bool(extra.get("argument"))
+        return extra if isinstance(extra, dict) else {}
 
     def storage_options(self) -> dict[str, Any]:
         """What `open_store` needs beyond the environment."""
@@ -121,7 +136,9 @@ class BaselineConfig(Config):
     verb: ClassVar[str] = "baseline"
     data: Data
     out: Out
-    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    label: str | None = Field(
+        None, description="Column to predict, by name or index (-1: the last); the first one when absent."
+    )
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
     nulls: Nulls = "raise"
     batch_size: int = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")
@@ -138,6 +155,23 @@ class BaselineConfig(Config):
     endpoint_url: EndpointUrl = None
 
     _nulls = field_validator("nulls")(_check_nulls)
+
+
+class PlanConfig(Config):
+    """Shows who reads what: rows, parts and steps of each rank, and proves that each row is read once."""
+
+    verb: ClassVar[str] = "plan"
+    data: str = Field(description="Folder or glob of part files, local, s3:// or https://.", json_schema_extra=Argument)
+    world: int = Field(1, ge=1, description="Ranks that share the data.")
+    workers: int = Field(1, ge=1, description="DataLoader workers of each rank.")
+    batch_size: int = Field(2**20, ge=1, description="Rows a step and rank.")
+    tail: Literal["pad", "drop", "uneven"] = Field("pad", description="What becomes of the end of each rank's rows.")
+    shuffle: bool = Field(False, description="In the order that --seed and --epoch give to the parts.")
+    seed: Seed = 0
+    epoch: int = Field(0, ge=0, description="Whose order, with --shuffle.")
+    verify: bool = Field(False, description="Go through every batch; exit 70 unless each row is read exactly once.")
+    as_json: bool = Field(False, description="One JSON object instead of tables.", json_schema_extra={"flag": "--json"})
+    endpoint_url: EndpointUrl = None
 
 
 class DevicesConfig(Config):

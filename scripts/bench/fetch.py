@@ -99,7 +99,12 @@ def fill(endpoint: str) -> None:
         store.put(f"s3://{BUCKET}/part-{number:05}", os.urandom(SIZE))
 
 
-SERVE = "from cabrank.local.store import EmbeddedStore\nwith EmbeddedStore() as s: print(s.endpoint_url, flush=True); input()"
+SERVE = """
+from cabrank.local.store import EmbeddedStore
+with EmbeddedStore() as store:
+    print(store.endpoint_url, flush=True)
+    input()
+"""
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from cabrank.store import open_store
 
 REAL = Path(os.environ.get("CABRANK_REAL_TRIPS", Path(__file__).parents[3] / "shared" / "data" / "dc_taxi"))
 COLUMNS = ["fare", "lat", "lon", "to_lat", "to_lon", "year", "month", "weekday", "hour"]
-FILES = {"config.json", "metrics.csv", "summary.json", "loss.png", "report.html", "model.safetensors"}
+FILES = {"config.json", "metrics.csv", "reading.csv", "summary.json", "loss.png", "report.html", "model.safetensors"}
 TIMES = {"seconds", "wait_seconds"}
 Table = npt.NDArray[np.float64]
 

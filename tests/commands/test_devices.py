@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from cabrank.commands import devices
+from cabrank.config import DevicesConfig
+from cabrank.errors import ConfigError
 from cabrank.train.bench import OPERATIONS, Curve
 from cabrank.train.devices import Gpu, Machine
 
@@ -42,17 +44,16 @@ def test_bench_prints_json_lines_and_writes_table_and_plot(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_one_line_says_so() -> None:
-    done = cabrank()
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr == "cabrank: no CUDA device here: jobs train on the CPU\n"
+def test_without_a_gpu_one_line_says_so(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="cabrank"):
+        devices.run(DevicesConfig.of({}))
+    assert json.loads(capsys.readouterr().out)["gpus"] == []
+    assert caplog.messages == ["no CUDA device here: jobs train on the CPU"]
 
 
 def test_a_folder_without_a_bench_is_refused(tmp_path: Path) -> None:
-    done = cabrank("--out", str(tmp_path / "x"))
-    assert done.returncode == 2
-    assert "--bench" in done.stderr
+    with pytest.raises(ConfigError, match="--bench"):
+        devices.run(DevicesConfig.of({"out": str(tmp_path / "x")}))
     assert not list(tmp_path.iterdir())
 
 

@@ -197,3 +197,16 @@ def test_a_terminal_gets_tables(
     assert "2,500 rows" in out
     assert "stddev" in out
     assert "fareamount_double" in out
+
+
+def test_parquet_parts(tmp_path: Path, run: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"fare": [1.0, 2.0, None], "hour": [4, 5, 6]}), tmp_path / "part-00000.parquet")
+    pq.write_table(pa.table({"hour": [7], "fare": [3.0]}), tmp_path / "part-00001.parquet")
+    (said,) = run(tmp_path, "drop,hour:raise")
+    assert (said["rows"], said["dropped"], said["parts"]) == (4, 1, 2)
+    assert (said["mean"], said["max"]) == ({"fare": 2.0, "hour": 16 / 3}, {"fare": 3.0, "hour": 7.0})
+    (counts,) = (tmp_path / ".meta" / "shards").glob("part-*.csv")
+    assert counts.read_text().splitlines() == ["id,count", "0,3", "1,1"]

@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 import numpy as np
 import pytest
 
 import cabrank
+from cabrank.data import cache_folder
 from cabrank.data.cache import DecodedCache, Key, part_key
 from cabrank.data.cache_care import verify
 from cabrank.errors import ConfigError
@@ -301,8 +302,16 @@ with DecodedCache(folder).filling(key("a")):
     assert cache.get(key("a")) is not None
 
 
-def test_those_who_waited_in_vain_parse_side_by_side(cache: DecodedCache) -> None:
-    inside = threading.Barrier(2, timeout=30)
+def test_those_who_waited_in_vain_parse_side_by_side(cache: DecodedCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, waiting = threading.Barrier(2, timeout=60), threading.Semaphore(0)
+    wait_for_lock = cache_folder._wait_for_lock
+
+    def announced(file: BinaryIO, kind: int, seconds: float) -> bool:
+        if kind == fcntl.LOCK_SH:
+            waiting.release()
+        return wait_for_lock(file, kind, seconds)
+
+    monkeypatch.setattr(cache_folder, "_wait_for_lock", announced)
     with process(cache.folder, 'with DecodedCache(folder).filling(key("a")): say("in"); hear()') as child:
         assert out(child).readline() == "in\n"
 
@@ -313,9 +322,11 @@ def test_those_who_waited_in_vain_parse_side_by_side(cache: DecodedCache) -> Non
         threads = [threading.Thread(target=wait) for _ in range(2)]
         for thread in threads:
             thread.start()
+        assert waiting.acquire(timeout=60)
+        assert waiting.acquire(timeout=60)  # both have come too late to be the first
         tell(child)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     assert not inside.broken
 
 

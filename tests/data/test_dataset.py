@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from cabrank import ObjectStorageDataset
+from cabrank.data import csv_text
 from cabrank.data import dataset as module
-from cabrank.data import reading
 from cabrank.errors import (
     BadValueError,
     ChangedError,
@@ -121,7 +121,7 @@ def test_more_ranks_than_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block_bytes", [20, 100, 1 << 22])
 def test_batches_over_many_blocks_and_parts(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (block_bytes,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (block_bytes,))
     ds = ObjectStorageDataset(write(tmp_path, [100, 3, 200]), batch_size=32, tail="uneven")
     got = list(batches(ds))
     assert numbers(got) == list(range(303))
@@ -203,17 +203,25 @@ def test_a_batch_inside_a_block_is_not_copied_and_may_be_changed(tmp_path: Path)
 
 
 def test_kept_batches_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (20,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (20,))
     ds = ObjectStorageDataset(write(tmp_path, [500]), batch_size=50)
     assert numbers(list(batches(ds))) == list(range(500))
     views = [batch[5:7] for batch in batches(ds)]
     assert numbers(views) == [50 * i + j for i in range(10) for j in (5, 6)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", torch.float32, "float64", torch.float64])
+@pytest.mark.parametrize("dtype", ["float32", torch.float32, np.float32, np.dtype("float32")])
 def test_dtypes(tmp_path: Path, dtype: Any) -> None:
-    ds = ObjectStorageDataset(write(tmp_path), batch_size=8, dtype=dtype)
-    assert {str(batch.dtype).removeprefix("torch.") for batch in batches(ds)} == {str(dtype).removeprefix("torch.")}
+    ds = ObjectStorageDataset(Path(write(tmp_path)), batch_size=np.int64(8), dtype=dtype)  # type: ignore[arg-type]
+    assert {batch.dtype for batch in batches(ds)} == {torch.float32}
+
+
+def test_arguments_are_checked_before_anything_is_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write(tmp_path, meta=False)
+    for options in ({"batch_size": 0}, {"worker": 2, "replicas": 2}, {"tail": "x"}, {"cache_dir": "s3://b/x"}):
+        with caplog.at_level(logging.INFO, "cabrank"), pytest.raises(ConfigError):
+            ObjectStorageDataset(folder, **options)
+    assert caplog.text == ""
 
 
 def test_label_and_columns(tmp_path: Path) -> None:
@@ -324,9 +332,15 @@ def test_a_part_replaced_between_planning_and_reading(tmp_path: Path) -> None:
         ({"batch_size": -1}, "batch_size is -1"),
         ({"batch_size": 2.5}, r"batch_size is 2\.5"),
         ({"shard_size": 0}, "shard_size is 0"),
-        ({"worker": 3, "replicas": 3}, "rank is 3: with 3 ranks it must be 0 to 2"),
-        ({"worker": -1, "replicas": 3}, "rank is -1"),
-        ({"replicas": 0}, "world is 0"),
+        ({"worker": 3, "replicas": 3}, "worker is 3: of 3 replicas it must be 0 to 2"),
+        ({"worker": -1, "replicas": 3}, "worker is -1: it must be a whole number, 0 or more"),
+        ({"worker": "1", "replicas": 3}, "worker is '1'"),
+        ({"seed": "a"}, "seed is 'a'"),
+        ({"seed": 1.5}, r"seed is 1\.5"),
+        ({"threads": 0}, "threads is 0"),
+        ({"shuffle_window": -2, "seed": 1}, "shuffle_window is -2"),
+        ({"cache_dir": "c", "cache_bytes": "5"}, "cache_bytes is '5'"),
+        ({"replicas": 0}, "replicas is 0"),
         ({"tail": "cut"}, "tail is 'cut'"),
         ({"dtype": "int8"}, "dtype is 'int8'"),
         ({"nulls": "skip"}, "nulls is 'skip'"),
@@ -350,7 +364,7 @@ def test_a_batch_larger_than_the_data_is_the_data(tmp_path: Path) -> None:
 
 def test_no_rows(tmp_path: Path) -> None:
     (tmp_path / "part-00000.csv").write_text("y,x\n")
-    with pytest.raises(NoDataError, match="hold no rows"):
+    with pytest.raises(NoDataError, match=r"part-00000\.csv: a header and no rows, as in all 1 parts"):
         ObjectStorageDataset(str(tmp_path))
     with pytest.raises(NoDataError, match="matches no part file"):
         ObjectStorageDataset(str(tmp_path / "nothing"))
@@ -381,7 +395,7 @@ def read_all(ds: ObjectStorageDataset) -> list[list[float]]:
 
 @pytest.mark.parametrize("nulls", ["drop", "fill=9"])
 def test_the_second_epoch_comes_from_the_cache(tmp_path: Path, nulls: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (30,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (30,))
     folder = write(tmp_path, [50, 0, 30])
     text = (tmp_path / "part-00002-a-c000.csv").read_text()
     (tmp_path / "part-00002-a-c000.csv").write_text(text.replace("61,123", "61,").replace("79,159", "79,inf"))
@@ -422,7 +436,7 @@ def test_ranks_that_share_a_part_find_all_of_it_in_the_cache(tmp_path: Path) -> 
 
 
 def test_an_iteration_given_up_leaves_no_half_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (30,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (30,))
     folder = write(tmp_path, [500, 500])
     ds = ObjectStorageDataset(folder, batch_size=8, cache_dir=str(tmp_path / "cache"))
     stream = batches(ds)

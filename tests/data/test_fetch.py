@@ -33,7 +33,7 @@ def test_every_size_around_the_edges_of_ranges(any_s3: Bucket, size: int) -> Non
 def test_objects_larger_than_the_budget_do_not_deadlock(any_s3: Bucket) -> None:
     data = os.urandom(50_000)
     infos = [any_s3.put(f"k{n}", data) for n in range(6)]
-    fetcher = Fetcher(any_s3.store, range_bytes=1000, concurrency=3, budget_bytes=20_000)
+    fetcher = Fetcher(any_s3.store, range_bytes=8000, concurrency=3, budget_bytes=20_000)
     with ThreadPoolExecutor(6) as pool:
         assert all(result == data for result in pool.map(fetcher.fetch, infos * 2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,8 +77,12 @@ def test_fifty_objects_replaced_between_ranges(any_s3: Bucket, proxy: FaultProxy
     """The old version's first range is read, and the object replaced before the second one's request arrives."""
     fetcher = Fetcher(S3Store(proxied), range_bytes=RANGE, concurrency=1, patience=QUICK)
     infos = [any_s3.put(f"part-{n}", b"old" * RANGE) for n in range(50)]
+
+    def replace(number: int) -> None:
+        any_s3.put(f"part-{number}", b"new" * RANGE)
+
     for number in range(50):
-        proxy.inject("replace", 1, f"^GET .*/part-{number}$", lambda n=number: any_s3.put(f"part-{n}", b"new" * RANGE))
+        proxy.inject("replace", 1, f"^GET .*/part-{number}$", partial(replace, number))
     for number, info in enumerate(infos):
         with pytest.raises(ChangedError, match=f"part-{number}.*replaced"):
             fetcher.fetch(info)

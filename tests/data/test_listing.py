@@ -26,6 +26,10 @@ FILES = [
     "csv/strange/a +b%20ü=c.csv",
     "csv/strange/[x]{y}.csv",
     "top.csv",
+    "odd/br[ack]{e}t?/part-00000.csv",
+    "mixed/README.txt",
+    "mixed/data.CSV",
+    "mixed/part-00001",
 ]
 
 
@@ -58,6 +62,12 @@ def tree(tmp_path: Path) -> Path:
         ("csv/**/part-00000*.csv", [0, 8, 9, 10]),
         ("csv/strange", [12, 11]),
         ("*.csv", [13]),
+        ("csv/t*t", [8]),
+        ("csv/t*t/", [8]),
+        ("odd/br[ack]{e}t?", [14]),
+        ("odd/br[[]ack]*", [14]),
+        ("mixed", [16, 17]),
+        ("mixed/*", [15, 16, 17]),
         ("**/top.csv", [13]),
     ],
 )

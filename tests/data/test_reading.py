@@ -5,22 +5,35 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabrank.data import reading
-from cabrank.data.listing import list_parts
+from cabrank.data import csv_text
+from cabrank.data.csv_text import cut_block
+from cabrank.data.listing import Part, list_parts
 from cabrank.data.parse import Schema
-from cabrank.data.reading import BufferSource, GzipSource, cut_block, read_blocks
+from cabrank.data.reading import count_rows, read_blocks
+from cabrank.data.sources import BufferSource, unpacked
 from cabrank.errors import BadValueError, ChangedError, DataError, SchemaError
 from cabrank.nulls import NullPolicy
-from cabrank.store import open_store
+from cabrank.store import ObjectInfo, open_store
 
 ID = Schema(("id", "x"))
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return packed
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {".csv": bytes, ".csv.gz": gzip.compress, ".csv.zst": zstd}
 
 
 def rows_of(folder: Path, schema: Schema = ID, **options: object) -> list[list[float]]:
@@ -37,25 +50,25 @@ def write(folder: Path, counts: list[int], ending: str = ".csv") -> list[list[fl
         lines = [f"{row + i},{(row + i) * 0.5}" for i in range(count)]
         data = "\n".join(["id,x", *lines]).encode() + (b"\n" if number % 2 else b"")
         path = folder / f"part-{number:05d}-a-c000{ending}"
-        path.write_bytes(gzip.compress(data) if ending == ".csv.gz" else data)
+        path.write_bytes(PACK[ending](data))
         expected += [[float(row + i), (row + i) * 0.5] for i in range(count)]
         row += count
     return expected
 
 
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("ending", list(PACK))
 @pytest.mark.parametrize("block_bytes", [16, 64, 1000, 1 << 22])
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_every_row_in_order_wherever_the_blocks_are_cut(
     tmp_path: Path, ending: str, block_bytes: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (block_bytes,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (block_bytes,))
     expected = write(tmp_path, [100, 1, 0, 57, 0, 333], ending)
     assert rows_of(tmp_path, threads=threads) == expected
 
 
 def test_the_last_block_says_how_many_rows_the_part_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (50,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (50,))
     write(tmp_path, [100, 0, 57])
     store = open_store(str(tmp_path))
     blocks = list(read_blocks(list_parts(str(tmp_path), store), store, ID, NullPolicy()))
@@ -64,7 +77,7 @@ def test_the_last_block_says_how_many_rows_the_part_has(tmp_path: Path, monkeypa
 
 
 def test_nothing_behind_the_stops_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (50,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (50,))
     write(tmp_path, [1000, 1000])
     with (tmp_path / "part-00000-a-c000.csv").open("ab") as file:
         file.write(b"\nno,number\n")  # far behind the stop
@@ -103,7 +116,7 @@ def test_no_row_is_torn_by_quotes_that_hold_newlines(rows: list[str], end: str, 
 
 
 def test_text_columns_with_newlines_beside_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (30,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (30,))
     lines = [f'{i},"line one\nline, ""two"" {i}",{i}.5' for i in range(50)]
     (tmp_path / "part-00000.csv").write_text("id,note,x\n" + "\n".join(lines))
     got = rows_of(tmp_path, Schema(("id", "x"), ("id", "note", "x")))
@@ -135,7 +148,7 @@ def test_a_part_with_other_columns(tmp_path: Path, text: str, words: str) -> Non
 def test_a_fault_is_located_behind_many_blocks_and_the_rows_before_it_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading.cut_block, "__defaults__", (40,))
+    monkeypatch.setattr(csv_text.cut_block, "__defaults__", (40,))
     write(tmp_path, [100, 300])
     path = tmp_path / "part-00001-a-c000.csv"
     lines = path.read_text().splitlines()
@@ -169,8 +182,9 @@ def test_iteration_given_up_leaves_no_thread(tmp_path: Path) -> None:
     assert [t for t in threading.enumerate() if t.name.startswith("cabrank-")] == []
 
 
-def inflated(data: bytes, size: int) -> bytes:
-    source, out = GzipSource(BufferSource(memoryview(data)), "u"), b""
+def inflated(data: bytes, size: int, ending: str = ".gz") -> bytes:
+    part = Part(ObjectInfo("u" + ending, len(data)), None)
+    source, out = unpacked(BufferSource(memoryview(data)), part), b""
     while window := source.window(len(out), size):
         out += bytes(window)
     return out
@@ -183,19 +197,55 @@ def test_gzip_members_may_end_anywhere_and_zeros_may_pad(size: int) -> None:
     assert inflated(members, size) == text
 
 
-def test_gzip_of_more_than_its_buffers() -> None:
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
+def test_zstd_frames_may_end_anywhere_and_some_hold_no_data(size: int) -> None:
+    text = b"".join(b"%d,%d\n" % (i, i * i) for i in range(200))
+    skippable = bytes.fromhex("502a4d18 05000000") + b"seek\n"
+    assert inflated(zstd(text[:101]) + zstd(b"") + skippable + zstd(text[101:]), size, ".zst") == text
+
+
+@pytest.mark.parametrize(("pack", "ending"), [(partial(gzip.compress, compresslevel=1), ".gz"), (zstd, ".zst")])
+def test_more_than_the_buffers(pack: Callable[[bytes], bytes], ending: str) -> None:
     text = np.random.default_rng(0).integers(0, 256, 5 << 20, np.uint8).tobytes() + b"0" * (20 << 20)
-    assert inflated(gzip.compress(text, 1), 3 << 20) == text
+    assert inflated(pack(text), 3 << 20, ending) == text
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "not gzip", "garbage behind"])
-def test_damaged_gzip(damage: str) -> None:
-    good = gzip.compress(b"1,2\n" * 1000)
-    bad = {
-        "cut": good[:-5],
-        "flip": good[:20] + bytes([good[20] ^ 255]) + good[21:],
-        "not gzip": b"id,x\n1,2\n",
-        "garbage behind": good + b"more",
-    }[damage]
-    with pytest.raises(DataError, match=r"u: (no gzip data|the gzip file ends in the middle)"):
-        inflated(bad, 100)
+GZ, ZST = gzip.compress(b"1,2\n" * 1000), zstd(b"1,2\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("ending", "data", "words"),
+    [
+        (".gz", GZ[:-5], "the gzip file ends in the middle"),
+        (".gz", GZ[:20] + bytes([GZ[20] ^ 255]) + GZ[21:], "no gzip data"),
+        (".gz", b"id,x\n1,2\n", "no gzip data"),
+        (".gz", GZ + b"more", "no gzip data"),
+        (".zst", ZST[:-3], "the zstd file ends in the middle"),
+        (".zst", ZST[:5], "the zstd file ends in the middle"),
+        (".zst", ZST + ZST[:-1], "the zstd file ends in the middle"),
+        (".zst", ZST[:15] + bytes([ZST[15] ^ 255]) + ZST[16:], "the zstd file is damaged, or none"),
+        (".zst", b"id,x\n1,2\n", "the zstd file is damaged, or none"),
+        (".zst", ZST + b"more", "the zstd file is damaged, or none"),
+    ],
+)
+def test_damaged_and_foreign_files(ending: str, data: bytes, words: str) -> None:
+    with pytest.raises(DataError, match=rf"u\{ending}: {words}.*make"):
+        inflated(data, 100, ending)
+
+
+def test_a_store_that_fails_amid_a_compressed_file_says_so_itself() -> None:
+    class Gone:
+        def window(self, start: int, size: int) -> memoryview:
+            raise ChangedError("replaced meanwhile")
+
+    for ending in (".gz", ".zst"):
+        with pytest.raises(ChangedError, match="replaced meanwhile"):
+            unpacked(Gone(), Part(ObjectInfo("u" + ending, 9), None)).window(0, 10)
+
+
+def test_counting_reads_every_row(tmp_path: Path) -> None:
+    write(tmp_path, [10, 0, 7], ".csv.zst")
+    store = open_store(str(tmp_path))
+    parts = list_parts(str(tmp_path), store)
+    counts = count_rows(parts, store, Schema(("x", "id")))
+    assert [counts[part.uri] for part in parts] == [10, 0, 7]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabrank.data.shards import Plan, Span, Tail, make_plan
+from cabrank.data.shards import Leg, Plan, Span, Tail, make_plan
 from cabrank.errors import ConfigError, NoDataError
 
 TAILS: tuple[Tail, ...] = ("drop", "pad", "uneven")
@@ -155,3 +155,58 @@ def test_no_rows_and_no_step() -> None:
     with pytest.raises(ConfigError, match=r"batch_size is 100 on 2 ranks.*\(30 rows\).*make it 15 or less"):
         make_plan([10, 20], batch_size=100, world=2, tail="drop")
     assert make_plan([10, 20], batch_size=100, world=2).steps(0) == 1
+
+
+LEG = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 12), st.integers(0, 12))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    legs=st.lists(LEG, max_size=4),
+    tail=st.sampled_from(TAILS),
+    last=LEG,
+)
+def test_resumes_read_exactly_the_rows_that_were_left(
+    rows: list[int], legs: list[tuple[int, int, int, int]], tail: Tail, last: tuple[int, int, int, int]
+) -> None:
+    """Each leg is played out row by row, and what it read must never come again, and nothing else be missing."""
+    everything = Counter(range(sum(rows)))
+    read: Counter[int] = Counter()
+    done: tuple[Leg, ...] = ()
+    for world, workers, batch_size, steps in legs:
+        plan = Plan(tuple(rows), batch_size, world, tail, legs=done)
+        for rank in range(world):
+            queues = [list(plan.worker_steps(rank, worker, workers)) for worker in range(workers)]
+            for turn in range(min(steps, plan.steps(rank))):
+                batch = plan.batch(rank, queues[turn % workers].pop(0))  # as a DataLoader takes them
+                if not batch.borrowed:
+                    read.update(row for places in plan.ranges(batch.start, batch.stop) for row in places)
+        done = (*done, Leg(world, workers, batch_size, steps))
+    assert max(read.values(), default=1) == 1
+    world, workers, batch_size, _ = last
+    plan = Plan(tuple(rows), batch_size, world, tail, legs=done)
+    assert Counter(row for places in plan.unread for row in places) == everything - read
+    rest: Counter[int] = Counter()
+    for rank in range(world):
+        for step in range(plan.steps(rank)):
+            batch = plan.batch(rank, step)
+            if not batch.borrowed:
+                rest.update(row for places in plan.ranges(batch.start, batch.stop) for row in places)
+    if tail != "drop":
+        assert rest == everything - read
+    else:
+        assert sum(rest.values()) + plan.left_out == plan.todo
+        assert rest <= everything - read
+
+
+def test_a_resume_worked_by_hand() -> None:
+    # 12 rows on 2 ranks, 2 rows a batch, broken off after 1 step: 0 1 and 6 7 are read
+    plan = Plan((12,), 3, 1, legs=(Leg(2, 1, 2, 1),))
+    assert plan.unread == (range(2, 6), range(8, 12))
+    assert plan.todo == 8
+    assert [plan.ranges(b.start, b.stop) for b in (plan.batch(0, step) for step in range(plan.steps(0)))] == [
+        [range(2, 5)],
+        [range(5, 6), range(8, 10)],
+        [range(10, 12)],
+    ]

@@ -6,10 +6,10 @@ import os
 import pickle
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from moto.s3.models import s3_backends
 from stores import Bucket
 
 from cabrank.errors import (
@@ -50,8 +50,9 @@ def test_two_slashes_are_not_one(s3: Bucket) -> None:  # SeaweedFS, made of fold
 
 
 def test_a_listing_of_more_than_a_thousand(s3: Bucket) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: s3.put(f"many/{number:04}", b""), range(1003)))
+    backend = s3_backends["123456789012"]["aws"]  # straight into moto: a thousand requests would take seconds
+    for number in range(1003):
+        backend.put_object(s3.name, f"many/{number:04}", b"")
     assert [info.uri for info in s3.store.list(f"{s3.uri}/many/")] == [f"{s3.uri}/many/{n:04}" for n in range(1003)]
 
 

@@ -171,7 +171,8 @@ def test_an_empty_object(serve: Serve) -> None:
 
 def test_listing_follows_the_links_of_index_pages(serve: Serve) -> None:
     habits = Habits(pages={
-        "/d/": '<a href="../">up</a> <a href="part-1.csv">1</a> <a href="a%20b.csv">ab</a> <a href="sub/">s</a> <a href="?C=N">N</a>',
+        "/d/": '<a href="../">up</a> <a href="part-1.csv">1</a> <a href="a%20b.csv">ab</a> <a href="sub/">s</a>'
+        ' <a href="?C=N">N</a>',
         "/d/sub/": '<a href="part-2.csv">2</a>',
     })  # fmt: skip
     root = serve(habits)

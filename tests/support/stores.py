@@ -13,7 +13,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +24,54 @@ from botocore.config import Config
 from cabrank.store import ObjectInfo, Store, open_store
 
 
+@cache
+def _client(endpoint_url: str) -> Any:
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    return session.client("s3", endpoint_url=endpoint_url, config=Config(s3={"addressing_style": "path"}))
+
+
 @dataclass
 class Bucket:
-    """An empty bucket, and how to reach it."""
+    """A bucket, and how to reach it."""
 
     name: str
     endpoint_url: str
-    storage_options: dict[str, Any] = field(init=False)
-    client: Any = field(init=False)
-    """boto3's own, for what tests do behind cabrank's back."""
 
-    def __post_init__(self) -> None:
-        self.storage_options = {
+    @property
+    def client(self) -> Any:
+        """boto3's own, for what tests do behind cabrank's back."""
+        return _client(self.endpoint_url)
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """For `open_store`."""
+        return {
             "endpoint_url": self.endpoint_url,
             "key": "test",
             "secret": "test",
             "client_kwargs": {"region_name": "us-east-1"},
         }
-        self.client = boto3.Session("test", "test", region_name="us-east-1").client(
-            "s3", endpoint_url=self.endpoint_url, config=Config(s3={"addressing_style": "path"})
-        )
+
+    def make(self) -> Bucket:
+        """Creates it."""
         self.client.create_bucket(Bucket=self.name)
+        return self
+
+    def empty(self) -> None:
+        """Removes what it holds."""
+        while items := self.client.list_objects_v2(Bucket=self.name).get("Contents"):
+            self.client.delete_objects(
+                Bucket=self.name, Delete={"Objects": [{"Key": item["Key"]} for item in items], "Quiet": True}
+            )
 
     @property
     def uri(self) -> str:
         """`s3://name`."""
         return f"s3://{self.name}"
 
-    @property
+    @cached_property
     def store(self) -> Store:
-        """A new store on it."""
+        """One on it."""
         return open_store(self.uri, self.storage_options)
 
     def put(self, key: str, data: bytes) -> ObjectInfo:
@@ -64,13 +83,6 @@ class Bucket:
         """Its bytes, read by boto3 itself."""
         body: bytes = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
         return body
-
-    def remove(self) -> None:
-        """The bucket and what it holds."""
-        for key in self.keys():
-            self.client.delete_object(Bucket=self.name, Key=key)
-        self.client.delete_bucket(Bucket=self.name)
-        self.client.close()
 
     def keys(self) -> list[str]:
         """The first thousand, as boto3 lists them."""

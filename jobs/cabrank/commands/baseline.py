@@ -41,7 +41,7 @@ def run(config: BaselineConfig) -> None:
     model = start(config, len(data.columns) - 1).to(device)
     taken, failure = descend(config, model, batches)
 
-    results = Results.of(config, data.columns, dropped, reference, model, taken, failure)
+    results = Results.of(config, data.columns, dropped, data.ledger.passes, reference, model, taken, failure)
     report = results.leave(folder, model)
     table(*results.table)
     say(f"report: {report}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cabrank.config import BaselineConfig
+from cabrank.data.ledger import Account, reading_csv
 from cabrank.errors import DivergedError
 from cabrank.train.least_squares import LeastSquares, LinearModel
 from cabrank.train.metrics import Metric, Step, long_format, to_csv
@@ -40,6 +41,8 @@ class Results:
     config: BaselineConfig
     columns: Sequence[str]
     dropped: int
+    reading: Sequence[Account]
+    """Of each pass over the data, the reference pass first."""
     data_rows: int
     device: str
     steps: Sequence[Step]
@@ -54,6 +57,7 @@ class Results:
         config: BaselineConfig,
         columns: Sequence[str],
         dropped: int,
+        reading: Sequence[Account],
         reference: LeastSquares,
         model: LinearRegression,
         steps: Sequence[Step],
@@ -65,6 +69,7 @@ class Results:
             config=config,
             columns=columns,
             dropped=dropped,
+            reading=reading,
             data_rows=reference.rows,
             device=model.weight.device.type,
             steps=steps,
@@ -95,6 +100,7 @@ class Results:
             "mean_rmse": self.mean.rmse,
             "optimum_rmse": self.optimum.rmse,
             "train_rmse": self._train_rmse(),
+            "reading": sum(self.reading, Account()).facts(),
             "device": self.device,
             "dtype": self.config.dtype,
             "cabrank": cabrank_version(),
@@ -113,6 +119,7 @@ class Results:
         references = {"mean": self.mean.mse, "optimum": self.optimum.mse}
         png = loss_png(self.steps, label=self.columns[0], references=references)
         folder.write("metrics.csv", to_csv([*long_format(self.steps), *self._final_metrics()]))
+        folder.write("reading.csv", reading_csv(self.reading))
         folder.write("model.safetensors", to_safetensors(model, self.columns[0], self.columns[1:]))
         folder.write("loss.png", png)
         report = folder.write("report.html", to_html(self._report(png)))

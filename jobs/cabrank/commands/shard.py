@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cabrank.config import ShardConfig
 from cabrank.console import json_line, say, table, track
+from cabrank.data.formats import kind
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
 from cabrank.data.parse import Schema
@@ -52,25 +53,20 @@ def run(config: ShardConfig) -> None:
 
 def whole_folders(selected: Sequence[Part], store: Store) -> dict[str, list[Part]]:
     """The folders of the selected parts, each with all its parts: metadata that described only some would claim that
-    the others are not there. Beside the selected ones these are the numbered files of the same ending."""
+    the others are not there. Beside the selected ones these are the numbered files of the same kind."""
     chosen: dict[str, set[str]] = {}
     for part in selected:
         chosen.setdefault(part.folder, set()).add(part.uri)
-    endings = {ending(part) for part in selected}
+    kinds = {kind(part) for part in selected}
     whole = {}
     for folder, uris in chosen.items():
         found = [part for part in folder_parts(folder, store) if part.size != 0]
         whole[folder] = [
-            part for part in found if part.uri in uris or (part.number is not None and ending(part) in endings)
+            part for part in found if part.uri in uris or (part.number is not None and kind(part) in kinds)
         ]
         if more := len(whole[folder]) - len(uris):
             log.warning("%s: %d more parts lie here; the metadata describes the whole folder", folder, more)
     return whole
-
-
-def ending(part: Part) -> str:
-    """What kind of file it is: `csv` for `part-00007-….csv` and for `part-00007-….csv.gz`."""
-    return part.name.removesuffix(".gz").rpartition(".")[2]
 
 
 def shard_folder(folder: str, parts: Sequence[Part], store: Store, nulls: str) -> Done:
@@ -119,11 +115,11 @@ def measure(parts: Sequence[Part], store: Store, schema: Schema, nulls: str) -> 
 
 def estimate_rows(parts: Sequence[Part], store: Store) -> int | None:
     """About how many rows the parts have, from the first one's line length; None where that says nothing."""
+    if not parts[0].name.endswith(".csv"):
+        return None
     head = store.read(parts[0].info, 0, min(ESTIMATE_BYTES, parts[0].size or 0))
     lines, sizes = head.count(b"\n"), [part.size for part in parts if part.size is not None]
-    if parts[0].name.endswith(".gz") or lines < 2:
-        return None
-    return sum(sizes) * lines // len(head)
+    return sum(sizes) * lines // len(head) if lines > 1 else None
 
 
 def show(done: Done) -> None:

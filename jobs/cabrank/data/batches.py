@@ -7,8 +7,8 @@ batches    ├────┤├────┤├────┤├────
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,11 @@ import numpy.typing as npt
 from cabrank.data.listing import Part
 from cabrank.data.parse import Matrix
 from cabrank.data.reading import Block
-from cabrank.data.shards import Span
+from cabrank.data.shards import Span, Window
 from cabrank.errors import MetadataError
 
+KEPT_BUFFERS = 8
+"""Of batches in use, so many are remembered; one that is forgotten is freed by itself when its batch is."""
 NONE_BAD: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -44,7 +46,7 @@ Read = Callable[[Sequence[Part], Sequence[int], Sequence[int]], Iterator[Block]]
 """(parts, a row of each behind which nothing is needed, rows expected in each) → blocks, as of `read_blocks`."""
 
 
-def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Iterator[Piece]:
+def span_pieces(spans: Sequence[Span], parts: Sequence[Part], counts: Sequence[int], read: Read) -> Generator[Piece]:
     """The rows of the spans, in order. `MetadataError` where a part ends at another row than `counts` says."""
     places = [span.part for span in spans]
     for block in read([parts[i] for i in places], [span.stop for span in spans], [counts[i] for i in places]):
@@ -71,21 +73,27 @@ def wrong_count(block: Block, planned: int) -> MetadataError:
 class Buffers:
     """Memory for batches that span blocks, used again once nobody holds the batch that it was last used for.
 
-    Touching fresh memory for the first time costs more than copying into it.
+    Touching fresh memory for the first time costs more than copying into it. Each time it is lent out as a new array,
+    which every view of it keeps alive; when that is gone, so are all of them, tensors included.
     """
 
     def __init__(self) -> None:
-        self._arrays: list[Matrix] = []
+        self._lent: list[tuple[npt.NDArray[np.uint8], weakref.ref[Matrix]]] = []
+
+    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
+        return Buffers, ()  # memory stays in its process
 
     def take(self, rows: int, columns: int, dtype: npt.DTypeLike) -> Matrix:
         """An array [rows, columns], its values whatever they are."""
-        # 3: the list, the loop's name, getrefcount's argument; a batch in use holds a view, which holds the array
-        for array in self._arrays:
-            if sys.getrefcount(array) == 3 and len(array) >= rows and array.dtype == dtype:
-                return array[:rows]
-        array = np.empty((rows, columns), dtype)
-        self._arrays = [array, *(a for a in self._arrays if sys.getrefcount(a) > 3)][:8]
-        return array[:rows]
+        kind = np.dtype(dtype)
+        size = rows * columns * kind.itemsize
+        fitting = [memory for memory, lease in self._lent if lease() is None and len(memory) >= size]
+        memory = fitting[0] if fitting else np.empty(size, np.uint8)
+        # over the buffer protocol, so that views of the lease refer to it, and not past it to the memory
+        lease: Matrix = np.frombuffer(memory.data, kind, rows * columns)
+        others = [(old, ref) for old, ref in self._lent if old is not memory and ref() is not None]
+        self._lent = [(memory, weakref.ref(lease)), *others][:KEPT_BUFFERS]
+        return lease.reshape(rows, columns)
 
 
 class RowStream:
@@ -124,3 +132,16 @@ class RowStream:
             return None
         self._rest = piece.rows(rows, len(piece.values)) if len(piece.values) > rows else None
         return piece.rows(0, min(rows, len(piece.values)))
+
+
+def shuffled(pieces: Iterator[Piece], windows: Iterable[Window], buffers: Buffers) -> Iterator[Piece]:
+    """The wanted rows of each window, in its shuffled order: one gather, and a copy before it where blocks meet."""
+    rows = RowStream(pieces, buffers)
+    for window in windows:
+        whole, pick = rows.take(len(window.rows)), window.pick()
+        if whole is None:
+            return
+        out = buffers.take(len(pick), whole.values.shape[1], whole.values.dtype)
+        # clip, because raise would go through a buffer; no place is out of range
+        np.take(whole.values, pick, axis=0, out=out, mode="clip")
+        yield Piece(out, np.flatnonzero(np.isin(pick, whole.bad)) if len(whole.bad) else NONE_BAD)

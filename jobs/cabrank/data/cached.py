@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from threading import Condition
 
 import numpy as np
-import numpy.typing as npt
 
 from cabrank.data.cache import DecodedCache, Fill, Key, part_key
 from cabrank.data.listing import Part
-from cabrank.data.parse import Parsed, Schema, parser_version
+from cabrank.data.parse import Dtype, Parsed, Schema, matrix_dtype, parser_version
 from cabrank.nulls import NullPolicy
 
 
@@ -21,13 +21,16 @@ class PartCache:
     cache: DecodedCache
     schema: Schema
     nulls: NullPolicy
-    dtype: npt.DTypeLike
+    dtype: Dtype
 
     def key(self, part: Part) -> Key | None:
         """None for a part that has no pin."""
-        return part_key(
-            part.uri, part.info.pin, self.schema.columns, str(self.nulls), np.dtype(self.dtype).str, parser_version()
-        )
+        dtype = self.dtype if self.dtype == "bfloat16" else self._stored  # whose range is not the stored type's
+        return part_key(part.uri, part.info.pin, self.schema.columns, str(self.nulls), str(dtype), parser_version())
+
+    @property
+    def _stored(self) -> str:
+        return matrix_dtype(self.dtype).str
 
     def find(self, part: Part) -> Parsed | None:
         """The whole part as it was parsed once; None where it is not there."""
@@ -38,11 +41,11 @@ class PartCache:
         bad = (
             np.flatnonzero(~np.isfinite(entry.matrix).all(axis=1)) if entry.facts["dropped"] else np.empty(0, np.int64)
         )
-        return Parsed(entry.matrix, bad, entry.facts["filled"])
+        return Parsed(entry.matrix, bad, entry.facts["filled"], entry.facts["causes"])
 
     def begin(self, part: Part, rows: int) -> OrderedFill | None:
         """A place for the blocks of a part of about `rows` rows; None where they would not be stored."""
-        fill = self.cache.begin(self.key(part), rows, len(self.schema.columns), np.dtype(self.dtype).str)
+        fill = self.cache.begin(self.key(part), rows, len(self.schema.columns), self._stored)
         return OrderedFill(fill) if fill.stores else None
 
 
@@ -57,6 +60,7 @@ class OrderedFill:
     _next: int = 0
     _dropped: int = 0
     _filled: int = 0
+    _causes: dict[str, Counter[str]] = field(default_factory=dict)
     _open: bool = True
     _changed: Condition = field(default_factory=Condition)
 
@@ -72,8 +76,10 @@ class OrderedFill:
                 self._dropped + parsed.dropped,
                 self._filled + parsed.filled,
             )
+            for column, causes in parsed.causes.items():
+                self._causes.setdefault(column, Counter()).update(causes)
             if last:
-                self.fill.commit({"dropped": self._dropped, "filled": self._filled})
+                self.fill.commit({"dropped": self._dropped, "filled": self._filled, "causes": self._causes})
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which objects are parts: a folder's or a glob's CSV files, each with the number in its name, and nothing else.
+"""Which objects are parts: a folder's data files or what a glob names, each with the number in its name.
 
 No parts are: names that start with `_` or `.` (also as folders below the pattern: `.meta/`, `_temporary/`), `.crc`
 files, and empty objects. A listing is asked of the store each time, never remembered.
@@ -15,6 +15,7 @@ from cabrank.store import ObjectInfo, Store, canonical
 
 MAGIC = re.compile(r"[*?\[{]")
 NUMBER = re.compile(r"part-(\d+)")
+ENDINGS = (".csv", ".csv.gz", ".csv.zst", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ class Part:
 def list_parts(glob: str, store: Store) -> list[Part]:
     """The parts that `glob` names, ordered by the UTF-8 bytes of their URIs.
 
-    `glob` is a file, a folder (its own files, not those of folders below it), or a pattern of `*`, `?`, `[…]`, `{a,b}`
-    (none crosses a slash) and `**` (which does). `NoDataError` says what was there instead when nothing is a part.
+    `glob` is a file, a folder (its own data files, not those of folders below it), or a pattern of `*`, `?`, `[…]`,
+    `{a,b}` (none crosses a slash) and `**` (which does), of files or of folders. A pattern that matches nothing may
+    still be a name. `NoDataError` says what was there instead when nothing is a part.
     """
     uri = canonical(glob)
     objects = _matching(uri, store)
@@ -71,19 +73,34 @@ def list_parts(glob: str, store: Store) -> list[Part]:
 
 
 def _matching(uri: str, store: Store) -> list[ObjectInfo]:
-    """Objects that the pattern names and that are not hidden, empty ones included."""
-    magic = MAGIC.search(uri)
-    if magic is None and not uri.endswith("/"):
+    """Objects that `uri` names and that are not hidden, empty ones included."""
+    if MAGIC.search(uri) is None:
+        return _literal(uri, store)
+    folders = uri.removesuffix("/") + "/*"
+    return _globbed(uri, store) or [i for i in _globbed(folders, store) if is_data(i.uri)] or _literal(uri, store)
+
+
+def _literal(uri: str, store: Store) -> list[ObjectInfo]:
+    """The object of this name, or else the data files in the folder of this name."""
+    if not uri.endswith("/"):
         with suppress(ObjectMissingError):
             return [store.stat(uri)]
-    if magic is None:
-        folder = uri.rstrip("/") + "/" if uri.startswith("file:") else uri.removesuffix("/") + "/"
-        return [
-            info for info in store.list(folder) if "/" not in info.uri[len(folder) :] and not hidden(info.uri, folder)
-        ]
-    pattern, prefix = glob_regex(uri), uri[: magic.start()]
+    folder = uri.removesuffix("/") + "/"
+    inside = (info for info in store.list(folder) if "/" not in info.uri[len(folder) :])
+    return [info for info in inside if not hidden(info.uri, folder) and is_data(info.uri)]
+
+
+def _globbed(uri: str, store: Store) -> list[ObjectInfo]:
+    magic = MAGIC.search(uri)
+    pattern, prefix = glob_regex(uri), uri[: magic.start() if magic else len(uri)]
     base = prefix[: prefix.rfind("/") + 1]
     return [info for info in store.list(prefix) if pattern.fullmatch(info.uri) and not hidden(info.uri, base)]
+
+
+def is_data(uri: str) -> bool:
+    """Whether a file in a folder is meant as data: by its ending, or since it is called part-00007-…"""
+    name = uri.rpartition("/")[2]
+    return name.lower().endswith(ENDINGS) or NUMBER.match(name) is not None
 
 
 def hidden(uri: str, base: str) -> bool:

@@ -217,7 +217,7 @@ def _counts_now(folder: str, parts: list[Part], store: Store) -> dict[str, int]:
     if plan is not None and plan.state == "publishing":
         log.warning("%s%s is being written, or was left so; its parts are counted anew", folder, META)
         return {}
-    table = Table.read(_tables(folder + META + SHARDS, store), store)
+    table = Table.read(table_files(folder + META + SHARDS, store), store)
     siblings = folder_parts(folder, store)
     table.check(siblings, folder)
     if plan is None or not _describes(plan, folder, table):
@@ -233,7 +233,8 @@ def _describes(plan: PlanFile, folder: str, table: Table) -> bool:
     return own == table.files
 
 
-def _tables(prefix: str, store: Store) -> list[ObjectInfo]:
+def table_files(prefix: str, store: Store) -> list[ObjectInfo]:
+    """The files of a table, several of which may be one."""
     return [info for info in store.list(prefix) if info.size != 0 and not hidden(info.uri, prefix)]
 
 
@@ -312,7 +313,7 @@ def _by_name(parts: Sequence[Part], siblings: Sequence[Part], plan: PlanFile) ->
     uses = Counter(part.number for part in siblings)
     _say_doubles(uses, parts)
     records = {record.name: record for record in plan.parts}
-    fits = {part.uri: records[part.name].rows for part in parts if _same(records.get(part.name), part)}
+    fits = {part.uri: records[part.name].rows for part in parts if same_bytes(records.get(part.name), part)}
     changed = [part for part in parts if part.uri not in fits]
     if changed:
         log.warning(
@@ -326,7 +327,7 @@ def _by_name(parts: Sequence[Part], siblings: Sequence[Part], plan: PlanFile) ->
     }
 
 
-def _same(record: PartRecord | None, part: Part) -> bool:
+def same_bytes(record: PartRecord | None, part: Part) -> bool:
     """Whether the record was taken from the part's present bytes."""
     return record is not None and bool(record.pin) and record.pin == part.info.pin
 
@@ -348,7 +349,7 @@ def known_records(plan: PlanFile | None, parts: Sequence[Part], nulls: str) -> d
     if plan is None or plan.nulls != nulls:
         return {}
     records = {record.name: record for record in plan.parts}
-    return {part.uri: records[part.name] for part in parts if _same(records.get(part.name), part)}
+    return {part.uri: records[part.name] for part in parts if same_bytes(records.get(part.name), part)}
 
 
 def publish(folder: str, plan: PlanFile, store: Store) -> bool:

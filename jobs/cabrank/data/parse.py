@@ -1,21 +1,17 @@
-"""CSV bytes → a row-major matrix of numbers. One engine for counting and for reading, so that both see the same rows.
+"""What all formats share: which columns are read, and a block's columns → a row-major matrix of finite numbers.
 
-pyarrow does the work, on one thread, from a buffer, a block of whole rows at a time (docs/decisions/0003). Types come
-from the schema, never from the data; columns are joined by name.
-
-What pyarrow refuses, or reads as no finite number, is read once more by Python's csv module, slowly, to say which row
-and column it is.
+Each format turns a block of its own into columns (`csv_text.py`, `parquet.py`); `settle` makes the matrix of them, so
+that one policy decides alike on what is no finite number, wherever it comes from.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +19,18 @@ import numpy.typing as npt
 from cabrank.errors import BadValueError, ConfigError, DataError, SchemaError
 from cabrank.nulls import NullPolicy
 
-if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's name for what 3.11 accepts, too
-
 Matrix = npt.NDArray[np.floating]
+Rows = npt.NDArray[np.int64]
+Dtype = npt.DTypeLike | Literal["bfloat16"]
+"""Of the values. numpy has no bfloat16: such values stay float32 here, within bfloat16's range, and whoever hands them
+to torch rounds them."""
 
 BLOCK_BYTES = 4 << 20
 """Large enough that pyarrow's start-up per block is nothing, small enough that a few of them stay in memory."""
-HEADER_BYTES = 1 << 18
-"""A header line longer than this is taken for a file that is no CSV."""
-QUOTE = re.compile(rb'"')
-BOM = b"\xef\xbb\xbf"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-BLANK_FIELD = re.compile(rb"(?m)(?:(?<=,)|^)[ \t]+(?=[,\r\n]|\Z)")
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+BFLOAT16_INFINITE = np.uint32(0x7F7F8000).view(np.float32)
+"""The least float32 that rounds to infinity as a bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,8 @@ class Schema:
     columns: tuple[str, ...]
     header: tuple[str, ...] = ()
     """All columns that a part must have, in any order; the same set as `columns` when it is empty."""
+    source: str = "the first part"
+    """Where the header was read."""
 
     @cached_property
     def expected(self) -> frozenset[str]:
@@ -56,19 +52,53 @@ class Schema:
         """`SchemaError` unless a part's header has exactly the expected names, in whatever order."""
         if frozenset(names) == self.expected:
             return
-        if all(NUMBER.fullmatch(name.strip()) for name in names):
-            raise SchemaError(
-                f"{uri}: the first row is {','.join(names)!r} and not a header; add the header row "
-                f"{','.join(self.header or self.columns)!r} to this part"
-            )
         missing = [name for name in self.header or self.columns if name not in names]
         extra = [name for name in names if name not in self.expected]
         faults = [f"lacks column {', '.join(map(repr, missing))}"] if missing else []
         faults += [f"has an extra column {', '.join(map(repr, extra))}"] if extra else []
         raise SchemaError(
-            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of the first one: "
-            f"{', '.join(self.header or self.columns)}. Rewrite the part, or leave it out of the glob"
+            f"{uri}: its header {' and '.join(faults)}; all parts need the columns of {self.source}: "
+            f"{', '.join(self.header or self.columns)}. Rewrite one of the two, or leave it out of the glob"
         )
+
+
+def choose_columns(
+    names: Sequence[str], uri: str, label: str | int | None = None, columns: str | Sequence[str] | None = None
+) -> Schema:
+    """The schema that the first part's column names and the caller's choice of label and features give.
+
+    `label`: a column's name, or else its index, also as text, from 0 or, negative, from the end; the first column when
+    None. `columns`: names of features, as a list or comma-separated; all but the label when None. `ConfigError` for one
+    that is not there.
+    """
+    wanted = columns.split(",") if isinstance(columns, str) else columns
+    features = [name.strip() for name in wanted] if wanted is not None else None
+    label = _label_name(names, 0 if label is None else label)
+    for name in (label, *(features or ())):
+        if name not in names:
+            raise ConfigError(f"there is no column {name!r} in {uri}; its columns are: {', '.join(names)}")
+    features = [name for name in names if name != label] if features is None else features
+    if label in features or len(set(features)) < len(features):
+        raise ConfigError(
+            f"columns are {', '.join(features)}: a feature may stand there once, and the label {label!r} not"
+        )
+    return Schema((label, *features), tuple(names), uri)
+
+
+def _label_name(names: Sequence[str], label: str | int) -> str:
+    """The name, where the label is an index and no name; else as it is."""
+    if label in names or not re.fullmatch(r"-?\d+", str(label)):
+        return str(label)
+    index = int(label)
+    return names[index] if -len(names) <= index < len(names) else str(label)
+
+
+def check_names(names: Sequence[str], uri: str) -> None:
+    """`SchemaError` unless every column has a name, and one of its own."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or "" in names:
+        fault = f"the column {twice[0]!r} twice" if twice and twice[0] else "a column without a name"
+        raise SchemaError(f"{uri}: its header {','.join(names)!r} has {fault}; every column needs one name of its own")
 
 
 @dataclass(frozen=True)
@@ -76,9 +106,11 @@ class Parsed:
     """One block's rows. `values`: [n, C] row-major, all rows; `bad`: places of the rows that `drop` leaves out."""
 
     values: Matrix
-    bad: npt.NDArray[np.int64]
+    bad: Rows
     filled: int = 0
-    """Fields that `fill` replaced."""
+    """Fields that `fill` replaced, in rows that are not left out."""
+    causes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Why rows are left out: column → cause → fields. A row may have several; the causes are `explain`'s."""
 
     @property
     def rows(self) -> int:
@@ -94,6 +126,11 @@ class Parsed:
     def matrix(self) -> Matrix:
         """The rows that are left, [n - dropped, C]."""
         return np.delete(self.values, self.bad, axis=0) if len(self.bad) else self.values
+
+    @classmethod
+    def uncolumned(cls, rows: int) -> Parsed:
+        """Rows that are known by their number alone, [rows, 0]."""
+        return cls(np.empty((rows, 0)), np.empty(0, np.int64))
 
 
 class Fault(NamedTuple):
@@ -116,116 +153,94 @@ class BlockError(Exception):
         self.fault = fault
 
 
-def split_header(data: memoryview, uri: str) -> tuple[list[str], int]:
-    """The names in the header row and where the data begins; `SchemaError` when there is no usable header."""
-    skip = len(BOM) if bytes(data[: len(BOM)]) == BOM else 0
-    head = data[: HEADER_BYTES + skip]
-    end = skip
-    while not bytes(head[skip:end]).strip() and end < len(head):  # blank lines may stand above the header
-        skip, end = end, _row_end(head, end) or len(head)
-    if end == len(head) < len(data):
-        raise SchemaError(f"{uri}: no end of the header row in the first {HEADER_BYTES} bytes: this is no CSV file")
-    try:
-        text = bytes(head[skip:end]).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"{uri}: the header is not UTF-8 text ({error.reason} at byte {skip + error.start})"
-        ) from error
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
-    if not names:
-        raise SchemaError(f"{uri}: holds blank lines and no header; add the header row, or remove the part")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice or "" in names or "\x00" in text:
-        fault = f"the column {twice[0]!r} twice" if twice and twice[0] else "a column without a name"
-        raise SchemaError(f"{uri}: its header {text.strip()!r} has {fault}; every column needs one name of its own")
-    return names, end
+Fields = Callable[[Sequence[str], Rows], Any]
+"""(columns, rows) → a pyarrow table of what stands there, as bytes or in its own type, null where it is null."""
 
 
-def _row_end(data: memoryview, start: int) -> int | None:
-    """Behind the first newline from `start` on that no quote encloses."""
-    quotes, at, raw = 0, start, bytes(data)
-    while (newline := raw.find(b"\n", at)) >= 0:
-        quotes += raw.count(b'"', at, newline)
-        if quotes % 2 == 0:
-            return newline + 1
-        at = newline + 1
-    return None
-
-
-def parser_version() -> str:
-    """Names the rules by which bytes become numbers: what one of them made is no other's."""
-    import pyarrow as pa
-
-    return f"pyarrow-{pa.__version__}"
-
-
-def read_schema(head: bytes, uri: str, label: str | None = None, columns: str | Sequence[str] | None = None) -> Schema:
-    """The schema that the first part's header and the caller's choice of label and features give.
-
-    `label`: a column's name, the first column when None. `columns`: names of features, as a list or comma-separated;
-    all but the label when None. `ConfigError` for a name that the header does not have.
-    """
-    names, _ = split_header(memoryview(head), uri)
-    if all(NUMBER.fullmatch(name) for name in names):
-        raise SchemaError(f"{uri}: the first row is {','.join(names)!r} and not a header; add a row with column names")
-    wanted = columns.split(",") if isinstance(columns, str) else columns
-    features = [name.strip() for name in wanted] if wanted is not None else None
-    label = names[0] if label is None else label
-    for name in (label, *(features or ())):
-        if name not in names:
-            raise ConfigError(f"there is no column {name!r} in {uri}; its columns are: {', '.join(names)}")
-    features = [name for name in names if name != label] if features is None else features
-    if label in features or len(set(features)) < len(features):
-        raise ConfigError(
-            f"columns are {', '.join(features)}: a feature may stand there once, and the label {label!r} not"
-        )
-    return Schema((label, *features), tuple(names))
-
-
-def parse_block(
-    data: Buffer, names: Sequence[str], schema: Schema, nulls: NullPolicy, dtype: npt.DTypeLike = np.float64
+def settle(
+    columns: Sequence[npt.NDArray[Any]], schema: Schema, nulls: NullPolicy, dtype: Dtype, fields: Fields
 ) -> Parsed:
-    """A block of whole rows without a header, its fields called `names`, as a matrix in the schema's order.
+    """A block's columns, in the schema's order and NaN where there is no number, as a matrix that follows the policy.
 
-    Raises `BlockError` for a ragged row, a word, and, under `raise`, for an empty field, NaN or infinity.
+    `fields` is asked about what is no finite number. Raises `BlockError` for the first row that `raise` refuses.
     """
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    raw = memoryview(data)
-    size = len(raw)
-    read = arrow_csv.ReadOptions(use_threads=False, block_size=max(size, 1), column_names=list(names))
-    convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.float64()), include_columns=list(schema.columns), check_utf8=False
-    )
-    quoted = QUOTE.search(raw) is not None  # newlines inside quotes cost pyarrow another pass: only where they may be
-    try:
-        table = arrow_csv.read_csv(pa.py_buffer(raw), read, arrow_csv.ParseOptions(newlines_in_values=quoted), convert)
-    except pa.ArrowInvalid as error:
-        if not bytes(raw).strip():
-            return Parsed(np.empty((0, len(schema.columns)), dtype), np.empty(0, np.int64))
-        faults = locate(raw, names, schema, dtype)
-        fault = next((f for f in faults if f.kind is SchemaError or "no number" in f.text), None)
-        if fault is None and (trimmed := BLANK_FIELD.sub(b"", bytes(raw))) != raw:
-            return parse_block(trimmed, names, schema, nulls, dtype)  # pyarrow takes "" for null, and "  " for a word
-        raise BlockError(fault or Fault(0, SchemaError, f"pyarrow cannot read the block here: {error}")) from error
+    kind = matrix_dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        columns = [c.combine_chunks().to_numpy(zero_copy_only=False).astype(dtype, copy=False) for c in table.columns]
+        columns = [column.astype(kind, copy=False) for column in columns]
+        if dtype == "bfloat16":
+            columns = [np.where(abs(column) >= BFLOAT16_INFINITE, np.inf, column) for column in columns]
         # a sum is finite only if all its terms are, and is the fastest look at them; it may overflow: look again
         suspects = [i for i, column in enumerate(columns) if not np.isfinite(column.sum())]
     flaws = {i: ~np.isfinite(columns[i]) for i in suspects}
     flaws = {i: flaw for i, flaw in flaws.items() if flaw.any()}
-    if flaws and nulls.action == "raise":
-        raise BlockError(next(locate(raw, names, schema, dtype)))
-    if nulls.action == "fill":
-        columns = [np.where(flaws[i], nulls.value, c) if i in flaws else c for i, c in enumerate(columns)]
-    dropped = np.logical_or.reduce(list(flaws.values())) if flaws and nulls.action == "drop" else []
-    filled = sum(int(flaw.sum()) for flaw in flaws.values()) if nulls.action == "fill" else 0
-    return Parsed(_interleave(columns, table.num_rows, dtype), np.flatnonzero(dropped), filled)
+    if not flaws:
+        return Parsed(_interleave(columns, kind), np.empty(0, np.int64))
+    policies = {i: nulls.of_column(schema.columns[i]) for i in flaws}
+    if refused := [(int(flaws[i].argmax()), i) for i in flaws if policies[i].action == "raise"]:
+        raise BlockError(_refusal(*min(refused), schema, dtype, fields))
+    dropping = [i for i in flaws if policies[i].action == "drop"]
+    dropped = np.logical_or.reduce([flaws[i] for i in dropping]) if dropping else np.zeros(len(columns[0]), np.bool_)
+    filling = {i: policies[i].value for i in flaws if policies[i].action == "fill"}
+    columns = [np.where(flaws[i], filling[i], c) if i in filling else c for i, c in enumerate(columns)]
+    filled = sum(int((flaws[i] & ~dropped).sum()) for i in filling)
+    bad = np.flatnonzero(dropped)
+    causes = _causes({schema.columns[i]: flaws[i][bad] for i in dropping}, bad, dtype, fields)
+    return Parsed(_interleave(columns, kind), bad, filled, causes)
 
 
-def _interleave(columns: Sequence[npt.NDArray[np.floating]], rows: int, dtype: npt.DTypeLike) -> Matrix:
+def matrix_dtype(dtype: Dtype) -> np.dtype[Any]:
+    """numpy's type of a matrix of such values."""
+    return np.dtype(np.float32 if dtype == "bfloat16" else dtype)
+
+
+def largest(dtype: Dtype) -> float:
+    """The largest number that stays finite."""
+    return float(np.nextafter(BFLOAT16_INFINITE, np.float32(0)) if dtype == "bfloat16" else np.finfo(dtype).max)
+
+
+def _refusal(row: int, column: int, schema: Schema, dtype: Dtype, fields: Fields) -> Fault:
+    name = schema.columns[column]
+    _, words = explain(_text(fields([name], np.array([row]))[name][0].as_py()), dtype)
+    remedy = "correct it, or take nulls=drop or nulls=fill=VALUE"
+    return Fault(row, BadValueError, f"column {name!r}: {words}; {remedy}")
+
+
+def _causes(
+    flaws: Mapping[str, npt.NDArray[np.bool_]], rows: Rows, dtype: Dtype, fields: Fields
+) -> dict[str, Counter[str]]:
+    """Column → cause → fields, of the flaws in some rows."""
+    causes: dict[str, Counter[str]] = {name: Counter() for name in flaws}
+    found = fields(list(flaws), rows) if flaws else {}
+    for name, flaw in flaws.items():
+        for entry in found[name].take(np.flatnonzero(flaw)).value_counts():  # of few different ones, as a rule
+            cause, _ = explain(_text(entry["values"].as_py()), dtype)
+            causes[name][cause] += entry["counts"].as_py()
+    return causes
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return None if value is None else str(value)
+
+
+def explain(text: str | None, dtype: Dtype) -> tuple[Literal["empty", "NaN", "infinite", "too large"], str]:
+    """Why what is no finite number is none, in a word and in words. None is a null of a format that has them."""
+    if text is None:
+        return "empty", "the value is null"
+    stripped = text.strip(" \t\r")
+    if not stripped:
+        return "empty", "the field is empty"
+    if INFINITY.fullmatch(stripped):
+        return "infinite", f"{text!r} is infinite"
+    if NUMBER.fullmatch(stripped):
+        return "too large", f"{text!r} is too large for {dtype if dtype == 'bfloat16' else np.dtype(dtype)}"
+    return "NaN", f"{text!r} stands for no value"
+
+
+def _interleave(columns: Sequence[npt.NDArray[np.floating]], dtype: np.dtype[Any]) -> Matrix:
     """Columns → row-major [rows, C], in strips that stay in the processor's cache while each column is laid in."""
+    rows = len(columns[0])
     matrix = np.empty((rows, len(columns)), dtype)
     strip = 4096
     for start in range(0, rows, strip):
@@ -234,40 +249,8 @@ def _interleave(columns: Sequence[npt.NDArray[np.floating]], rows: int, dtype: n
     return matrix
 
 
-def locate(data: Buffer, names: Sequence[str], schema: Schema, dtype: npt.DTypeLike) -> Iterator[Fault]:
-    """The faults of a block, row by row, as a person would want to be told of them."""
-    text = bytes(data).decode("utf-8", errors="replace")
-    wanted = [(list(names).index(name), name) for name in schema.columns]
-    rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)  # blank lines are no rows
-    for number, row in enumerate(rows):
-        if len(row) != len(names):
-            yield Fault(
-                number, SchemaError, f"has {len(row)} fields, not {len(names)}: {','.join(row)!r}; repair the row"
-            )
-            continue
-        for index, name in wanted:
-            if (flaw := _flaw(row[index], np.dtype(dtype))) is not None:
-                remedy = (
-                    "correct the field" if "no number" in flaw else "correct it, or take nulls=drop or nulls=fill=VALUE"
-                )
-                yield Fault(number, BadValueError, f"column {name!r}: {flaw}; {remedy}")
+def parser_version() -> str:
+    """Names the rules by which bytes become numbers: what one of them made is no other's."""
+    import pyarrow as pa
 
-
-def _flaw(field: str, dtype: np.dtype[Any]) -> str | None:
-    """What is wrong with a field, in pyarrow's understanding of numbers; None: nothing."""
-    text = field.strip(" \t\r")
-    if NUMBER.fullmatch(text):
-        return f"{field!r} is too large for {dtype}" if abs(float(text)) > float(np.finfo(dtype).max) else None
-    if not text:
-        return "the field is empty"
-    if INFINITY.fullmatch(text):
-        return f"{field!r} is infinite"
-    if text in _null_words():
-        return f"{field!r} stands for no value"
-    return f"{field!r} is no number"
-
-
-def _null_words() -> frozenset[str]:
-    from pyarrow import csv as arrow_csv
-
-    return frozenset(arrow_csv.ConvertOptions().null_values) | {"nan", "NaN", "NAN", "-nan", "+nan"}
+    return f"pyarrow-{pa.__version__}"

@@ -15,11 +15,15 @@ every other rank's steps without talking (B = 2):
 
 With K workers a rank's batches, not its rows, are dealt in K contiguous blocks, and a loader that takes one batch from
 each worker in turn gets them all: how many batches there are, and which rows stand in each, does not depend on K.
+
+An epoch that was broken off goes on, with any other W, B and K, on exactly the rows that nobody has read: what each
+worker of each rank had read is a prefix of its block, so that the rest is a list of ranges of the row space. Laid end
+to end, they are what the ranks share from then on. Remembered are only the `Leg`s: four numbers for each resume.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -65,6 +69,30 @@ class Batch:
         return 0 if self.borrowed else self.stop - self.start
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows of the row space that are shuffled together, and which places of the shuffled window are wanted."""
+
+    rows: range
+    places: range
+    seed: tuple[int, ...] = ()
+
+    def pick(self) -> npt.NDArray[np.int64]:
+        """Which row of the window stands at each of the wanted places; shape [len(places)]."""
+        order = np.random.default_rng(self.seed).permutation(len(self.rows))
+        return order[self.places.start : self.places.stop].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A stretch of an epoch: every rank of `world` took `steps` batches (or all that it had, where that was fewer)."""
+
+    world: int
+    workers: int
+    batch_size: int
+    steps: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """How an epoch over parts of `rows` rows is shared by `world` ranks, in batches of `batch_size` rows a rank."""
@@ -78,6 +106,8 @@ class Plan:
     """None reads the parts in the listing's order; a number shuffles the order of the parts."""
     epoch: int = 0
     """Shuffles differently in each epoch; without a seed it changes nothing."""
+    legs: tuple[Leg, ...] = ()
+    """What was read of this epoch before: the plan shares out the rest."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -107,31 +137,56 @@ class Plan:
         """N, the rows of all parts."""
         return int(self.offsets[-1])
 
+    @cached_property
+    def unread(self) -> tuple[range, ...]:
+        """Ranges of the row space that are left after the legs, in order; all of it where there are none."""
+        left: tuple[range, ...] = (range(self.total),) if self.total else ()
+        for leg in self.legs:
+            before = Plan((sum(map(len, left)),), leg.batch_size, leg.world, self.tail)
+            left = tuple(part for rest in before.rest_of(leg) for part in _cut(left, rest))
+        return left
+
+    def rest_of(self, leg: Leg) -> Iterator[range]:
+        """What a plan's ranks have not read when each has taken `leg.steps` batches, in order."""
+        for rank in range(self.world):
+            lane, size = self.lane(rank), self.batch_size
+            for worker in range(leg.workers):
+                block = self.worker_steps(rank, worker, leg.workers)
+                # batches are taken from each worker in turn; where a repeated row stands alone, nothing is left
+                own = min(len(range(worker, leg.steps, leg.workers)), len(block))
+                yield lane[(block.start + own) * size : block.stop * size]
+            yield lane[self.steps(rank) * size :]  # what no batch would have held is still unread
+
+    @cached_property
+    def todo(self) -> int:
+        """Rows that this plan shares out: N, or what the legs have left."""
+        return sum(map(len, self.unread))
+
     def lane(self, rank: int) -> range:
-        """The rows of the row space that `rank` owns."""
+        """The rows that `rank` owns, as places in `unread` laid end to end."""
         if not 0 <= rank < self.world:
             raise ConfigError(f"rank is {rank}: with {self.world} ranks it must be 0 to {self.world - 1}")
-        return range(self.total * rank // self.world, self.total * (rank + 1) // self.world)
+        return range(self.todo * rank // self.world, self.todo * (rank + 1) // self.world)
 
     def steps(self, rank: int) -> int:
-        """Batches an epoch has for `rank`: the same for all ranks under `drop` and `pad`."""
+        """Batches that are left of the epoch for `rank`: the same for all ranks under `drop` and `pad`."""
         if self.tail == "drop":
-            return self.total // (self.world * self.batch_size)
-        longest = -(-self.total // self.world)
+            return self.todo // (self.world * self.batch_size)
+        longest = -(-self.todo // self.world)
         return -(-(longest if self.tail == "pad" else len(self.lane(rank))) // self.batch_size)
 
     def batch(self, rank: int, step: int) -> Batch:
-        """The rows of one step, 0 ≤ step < steps(rank)."""
+        """The rows of one step, 0 ≤ step < steps(rank), as places in `unread`."""
         lane = self.lane(rank)
         start = lane.start + step * self.batch_size
         stop = min(start + self.batch_size, lane.stop)
         if self.tail != "pad":
             return Batch(start, stop)
-        longest = -(-self.total // self.world)  # every lane is this long, or one row shorter
+        longest = -(-self.todo // self.world)  # every lane is this long, or one row shorter
         repeated = min((step + 1) * self.batch_size, longest) - (stop - lane.start)
         if start < stop:
             return Batch(start, stop, repeated)
-        last = lane.stop - 1 if len(lane) else min(start, self.total - 1)  # there may be fewer rows than ranks
+        last = lane.stop - 1 if len(lane) else min(start, self.todo - 1)  # there may be fewer rows than ranks
         return Batch(last, last + 1, repeated - 1, borrowed=True)
 
     def worker_steps(self, rank: int, worker: int, workers: int) -> range:
@@ -139,6 +194,25 @@ class Plan:
         each, longer = divmod(self.steps(rank), workers)
         first = worker * each + min(worker, longer)
         return range(first, first + each + (worker < longer))
+
+    def ranges(self, start: int, stop: int) -> list[range]:
+        """Where places [start, stop) of `unread` lie in the row space."""
+        return _cut(self.unread, range(start, stop))
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
+        """Places [start, stop) of `unread`, a window of the row space at a time; in one piece where `size` is 0.
+
+        Windows lie on a grid of `size` rows, and each is shuffled by itself, by seed, epoch and its own number: what
+        stands at a place does not depend on who asks.
+        """
+        for rows in self.ranges(start, stop):
+            if not size:
+                yield Window(rows, range(len(rows)))
+                continue
+            for first in range(rows.start // size * size, rows.stop, size):
+                whole = range(first, min(first + size, self.total))
+                places = range(max(rows.start, first) - first, min(rows.stop, whole.stop) - first)
+                yield Window(whole, places, (self.seed or 0, self.epoch, 1 + first // size))
 
     def spans(self, start: int, stop: int) -> Iterator[Span]:
         """What rows [start, stop) of the row space are in the parts; parts without rows do not appear."""
@@ -155,12 +229,34 @@ class Plan:
     @property
     def left_out(self) -> int:
         """Rows that no rank reads in an epoch (only `drop` leaves any out)."""
-        return self.total - self.world * self.steps(0) * self.batch_size if self.tail == "drop" else 0
+        return self.todo - self.world * self.steps(0) * self.batch_size if self.tail == "drop" else 0
 
     @property
     def repeated(self) -> int:
         """Rows that stand in a batch with a weight of 0 (only `pad` repeats any)."""
-        return -self.total % self.world if self.tail == "pad" and self.total else 0
+        return -self.todo % self.world if self.tail == "pad" and self.todo else 0
+
+
+def joined(ranges: Iterable[range]) -> list[range]:
+    """The same rows, with ranges that follow one another made one."""
+    out: list[range] = []
+    for piece in ranges:
+        if out and out[-1].stop == piece.start:
+            out[-1] = range(out[-1].start, piece.stop)
+        else:
+            out.append(piece)
+    return out
+
+
+def _cut(ranges: Sequence[range], places: range) -> list[range]:
+    """The part of `ranges`, laid end to end, that `places` names."""
+    out, base = [], 0
+    for piece in ranges:
+        low, high = max(places.start, base), min(places.stop, base + len(piece))
+        if low < high:
+            out.append(piece[low - base : high - base])
+        base += len(piece)
+    return out
 
 
 def make_plan(

@@ -19,7 +19,7 @@ from cabrank.errors import ConfigError, ObjectMissingError
 from cabrank.store import StorageOptions, open_store
 
 CONFIG, SUMMARY = "config.json", "summary.json"
-RESULTS = (SUMMARY, "metrics.csv", "model.safetensors", "loss.png", "report.html")
+RESULTS = (SUMMARY, "metrics.csv", "reading.csv", "model.safetensors", "loss.png", "report.html")
 """Every name that a run may write beside its config; a job with another one adds it here."""
 
 
