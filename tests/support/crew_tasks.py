@@ -31,7 +31,7 @@ def numbers(length: int, dtype: torch.dtype, seed: int) -> Tensor:
 def compare_with_gloo(peers_of: PeersOf, n: int, sizes: list[int]) -> list[str]:
     """What differs from `torch.distributed.all_reduce` in a bit: the ring in small pieces, and round by round."""
     peers = peers_of[n]
-    rings = {"pieces": Ring(peers, piece_bytes=2**18), "rounds": Ring(peers, piece_bytes=None)}
+    rings = {"pieces": Ring(peers, piece_bytes=2**18), "rounds": Ring(peers, by_rounds=True)}
     differing = []
     for dtype in FLOATS:
         for size in sizes:
@@ -50,7 +50,7 @@ def compare_with_gloo(peers_of: PeersOf, n: int, sizes: list[int]) -> list[str]:
 def sum_integers(peers_of: PeersOf, n: int, length: int, piece_bytes: int | None, textbook: bool) -> tuple[int, Any]:
     """Bytes sent, and the sum as a list."""
     options: dict[str, Any] = {"circle": TEXTBOOK} if textbook else {}
-    ring = Ring(peers_of[n], piece_bytes=piece_bytes, **options)
+    ring = Ring(peers_of[n], piece_bytes=piece_bytes, by_rounds=piece_bytes is None, **options)
     summed = ring.all_reduce(numbers(length, torch.int64, 10 * length + peers_of[n].rank))
     ring.close()
     return ring.account.total.sent, summed.tolist()
@@ -59,7 +59,7 @@ def sum_integers(peers_of: PeersOf, n: int, length: int, piece_bytes: int | None
 def reduce_reference(peers_of: PeersOf, rounds: int, piece_bytes: int | None) -> list[float]:
     """R5: this node's gradient after that many rounds of the textbook's ring."""
     peers = peers_of[4]
-    ring = Ring(peers, circle=TEXTBOOK, piece_bytes=piece_bytes)
+    ring = Ring(peers, circle=TEXTBOOK, piece_bytes=piece_bytes, by_rounds=piece_bytes is None)
     ring._rounds = ring._rounds[:rounds]
     held = ring.all_reduce(torch.tensor(sample_gradients(4)[peers.rank]))
     ring.close()

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from torch.distributed import Work
 
 GLOO_PIECE = 2**20  # bytes: the longest piece that gloo sends at once
-PIECE = 2**21  # bytes of ours: each wakes a thread on both ends, and yet sums have to hide behind the wire
+SHORTEST_PIECE, LONGEST_PIECE = 2**21, 2**22  # bytes of ours: each wakes a thread on both ends, so not many of them;
+PIECES = 4  # a segment, between those two: the last sum has nothing to hide behind, so not too few
 AHEAD = 3  # receives posted before they are needed
 
 
@@ -125,8 +126,8 @@ TEXTBOOK = Circle(+1, even_cut)
 
 
 class Ring(Strategy):
-    """Sums buckets around a ring. `piece_bytes` is how much travels at once; None sends a whole segment a round, as
-    textbooks do and as NCCL, which cuts by itself, wants it."""
+    """Sums buckets around a ring, in pieces of `piece_bytes`, or of what suits the segment. `by_rounds` sends a whole
+    segment a round, as textbooks do and as NCCL, which cuts by itself, wants it."""
 
     name = "ring"
 
@@ -136,11 +137,13 @@ class Ring(Strategy):
         wire_dtype: torch.dtype | None = None,
         *,
         circle: Circle = GLOO,
-        piece_bytes: int | None = PIECE,
+        piece_bytes: int | None = None,
+        by_rounds: bool = False,
     ) -> None:
         super().__init__(peers, wire_dtype)
         self._circle = circle
-        self._piece_bytes = None if peers.on_nccl else piece_bytes
+        self._piece_bytes = piece_bytes
+        self._by_rounds = by_rounds or peers.on_nccl
         self._to = (peers.rank + circle.direction) % peers.world
         self._sender = (peers.rank - circle.direction) % peers.world
         self._rounds = rounds(peers.rank, peers.world, circle.direction)
@@ -149,7 +152,7 @@ class Ring(Strategy):
         traffic = self.account.bucket(index)
         bounds = self._circle.cut(len(work), work.element_size(), self.peers.world)
         segments = [slice(*pair) for pair in pairwise(bounds)]
-        if self._piece_bytes is None:
+        if self._by_rounds:
             self._sum_by_rounds(work, wire, segments, traffic)
         else:
             self._sum_in_pieces(work, wire, segments, traffic)
@@ -169,7 +172,7 @@ class Ring(Strategy):
     def _sum_in_pieces(self, work: Tensor, wire: Tensor, segments: list[slice], traffic: Traffic) -> None:
         """The same rounds, run together: each segment travels in pieces, and a piece leaves as soon as it was added,
         while the next ones arrive. Both neighbours cut alike, so pieces arrive in the order in which they were sent."""
-        length = max((self._piece_bytes or 0) // work.element_size(), 1)
+        length = self._piece(max(s.stop - s.start for s in segments), work.element_size())
         arrivals = deque(
             (t, place) for t, r in enumerate(self._rounds) for place in _pieces(segments[r.receive], length)
         )
@@ -205,6 +208,11 @@ class Ring(Strategy):
                 post()
         for t, handle in sending:
             self.peers.wait(handle, self._to, self._phase(t))
+
+    def _piece(self, segment: int, itemsize: int) -> int:
+        """Elements that travel at once, of the longest segment's."""
+        suitable = min(max(segment * itemsize // PIECES, SHORTEST_PIECE), LONGEST_PIECE)
+        return max((self._piece_bytes or suitable) // itemsize, 1)
 
     def _take(self, work: Tensor, wire: Tensor, place: slice, arrived: Tensor | None, *, last: bool) -> None:
         """Adds what arrived, or, when it is None, takes what arrived in its place. `last`: the sum is whole now."""
