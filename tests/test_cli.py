@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cabrank.cli import VERBS
+from cabrank.cli import GROUPS, VERBS
 from cabrank.local.store import EmbeddedStore
 
 VERB_NAMES = [config.verb for config in VERBS]
@@ -39,7 +39,7 @@ main(["devices"])
 
 @pytest.mark.parametrize("verb", VERB_NAMES)
 def test_each_verb_has_help_and_each_flag_a_text(verb: str) -> None:
-    done = cabrank(verb, "--help")
+    done = cabrank(*verb.split(), "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"Usage: cabrank {verb} ")
     assert done.stderr == ""
@@ -56,7 +56,11 @@ def test_help_without_a_verb_lists_every_verb_in_full() -> None:
     assert done.returncode == 0
     words = " ".join(done.stdout.split())
     for config in VERBS:
-        assert f"{config.verb} {config.__doc__}" in words
+        group = config.verb.partition(" ")[0]
+        shown = words if group == config.verb else " ".join(cabrank(group, "--help").stdout.split())
+        assert f"{config.verb.removeprefix(group).strip() or group} {config.__doc__}" in shown
+    for group, about in GROUPS.items():
+        assert f"{group} {about}" in words
 
 
 def test_version_is_the_packages() -> None:
@@ -68,7 +72,8 @@ def test_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nope"], ["'nope'", *VERB_NAMES]),
+        (["nope"], ["'nope'", *(verb.split()[0] for verb in VERB_NAMES)]),
+        (["features", "nope"], ["'nope'", "engineer", "audit"]),
         (["devices", "--nope"], ["--nope", "cabrank devices --help"]),
         (["devices", "stray"], ["stray"]),
         (["sample"], ["dest"]),
@@ -81,15 +86,25 @@ def test_version_is_the_packages() -> None:
             ["baseline", "--data", "x", "--out", "y", "--batch-size", "0"],
             ["--batch-size", "'0'", "greater than or equal to 1"],
         ),
-        (["baseline", "--data", "x", "--out", "y", "--batch-size", "1.5"], ["--batch-size", "'1.5'", "integer"]),
+        (["baseline", "--data", "x", "--out", "y", "--batch-size", "1.5"], ["--batch-size", "'1.5'", "whole number"]),
         (["baseline", "--data", "x", "--out", "y", "--dtype", "half"], ["--dtype", "'half'", "'float64' or 'float32'"]),
         (["baseline", "--data", "x", "--out", "y", "--learning-rate", "nan"], ["--learning-rate", "'nan'"]),
         (
             ["baseline", "--data", "x", "--out", "y", "--nulls", "maybe"],
             ["--nulls", "'maybe'", "raise", "drop", "fill="],
         ),
-        (["sample", "x", "--rows", "many"], ["--rows", "'many'", "integer"]),
+        (["sample", "x", "--rows", "many"], ["--rows", "'many'", "whole number"]),
         (["sample", "x", "--seed", "-1"], ["--seed", "'-1'", "greater than or equal to 0"]),
+        (["sample", "x", "--rows", "1_000"], ["--rows", "'1_000'", "whole number"]),
+        (["sample", "x", "--seed", "9" * 23], ["--seed", "less than 9223372036854775808"]),
+        (["sample", ""], ["dest", "must not be empty"]),
+        (["baseline", "--data", "x", "--out", " "], ["--out", "must not be empty"]),
+        (["baseline", "--data", "x", "--out", "y", "--learning-rate", "1_0"], ["--learning-rate", "'1_0'", "number"]),
+        (["sample", "https://web.invalid/x"], ["https://web.invalid/x", "only read"]),
+        (["baseline", "--data", "x", "--out", "https://web.invalid/x"], ["https://web.invalid/x", "only read"]),
+        (["devices", "--bench", "--out", "https://web.invalid/x"], ["https://web.invalid/x", "only read"]),
+        (["sample", "s4://b/x"], ["s4://b/x", "s3://", "https://"]),
+        (["sample", "s3://B_ad!/x"], ["'B_ad!'", "3 to 63"]),
         (["devices", "--max-exponent", "31"], ["--max-exponent", "'31'", "30"]),
     ],
 )
@@ -155,18 +170,23 @@ def test_a_missing_bucket_exits_5_and_names_it(monkeypatch: pytest.MonkeyPatch) 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_exits_130_without_a_traceback() -> None:
-    command = _with_verb("print('ready', flush=True); sys.stdin.read()")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_verb_cleans_up_and_says_so(number: signal.Signals) -> None:
+    command = _with_verb("""
+    try:
+        print('ready', flush=True); sys.stdin.read()
+    finally:
+        print('cleaned up', flush=True)""")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        errors = process.stderr.read()
-    assert process.returncode == 130
-    assert "Traceback" not in errors
+        process.send_signal(number)
+        printed, errors = process.communicate()
+    assert process.returncode == 128 + number
+    assert (printed, errors) == ("cleaned up\n", f"cabrank: stopped by {number.name}\n")
 
 
 def test_a_reader_that_stops_listening_gets_no_traceback() -> None:
@@ -177,8 +197,26 @@ def test_a_reader_that_stops_listening_gets_no_traceback() -> None:
         assert process.stdout.readline() == "x" * 1000 + "\n"
         process.stdout.close()
         errors = process.stderr.read()
-    assert process.returncode == 1
+    assert process.returncode == 141
     assert errors == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written(unbuffered: str) -> None:
+    command = _with_verb("print('x' * 1000)")
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 5
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_output_that_is_closed() -> None:
+    shell = ["/bin/sh", "-c", 'exec "$@" >&-', "sh"]
+    command = _with_verb("print('x'); os.write(2, str(sys.stdout.isatty()).encode())")
+    done = subprocess.run([*shell, *command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "False")
 
 
 def test_the_installed_script_is_the_module() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cabrank.console import json_line, steps, table, track
+from cabrank.console import counted, json_line, steps, table, track
 from cabrank.train.metrics import Step
 
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -81,3 +81,19 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # how Linux says that the other end is closed
         return b""
+
+
+def test_a_narrow_place_breaks_no_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    names = ["destination_block_longitude_double", "s3://bucket/a long name/part-00000.csv"]
+    table("Statistics", ["column", "mean"], [[name, "-77.0123456789"] for name in names])
+    out = capsys.readouterr().out
+    assert all(any(name in line and "-77.0123456789" in line for line in out.splitlines()) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "row", "1 row"), (0, "row", "0 rows"), (2000, "batch", "2,000 batches"), (3, "entry", "3 entries")],
+)
+def test_a_number_and_its_noun_agree(number: int, noun: str, text: str) -> None:
+    assert counted(number, noun) == text

@@ -77,7 +77,7 @@ def test_the_demo_in_small(tmp_path: Path) -> None:
 
 
 def test_each_verb_stands_in_the_table_of_jobs() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)", README, re.MULTILINE)) == sorted(config.verb for config in VERBS)
+    assert sorted(re.findall(r"^\| `(\w+)", README, re.MULTILINE)) == sorted(config.verb.split()[0] for config in VERBS)
 
 
 def test_the_tree_shows_only_what_exists() -> None:
@@ -96,7 +96,8 @@ def test_every_exit_code_is_explained() -> None:
     codes = {
         value.exit_code for value in vars(errors).values() if isinstance(value, type) and hasattr(value, "exit_code")
     }
-    assert {str(code) for code in codes} | {"0", "130"} == set(re.findall(r"^\| (\d+) \|", README, re.MULTILINE))
+    from_outside = {"0", "130", "141", "143"}
+    assert {str(code) for code in codes} | from_outside == set(re.findall(r"^\| (\d+) \|", README, re.MULTILINE))
 
 
 def test_links_lead_somewhere() -> None:

@@ -6,6 +6,7 @@ strings (hyperparameters do): pydantic coerces them by the declared type, and wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -29,12 +30,40 @@ def _check_nulls(value: str) -> str:
     return value
 
 
+def _whole(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,4000}", value.strip()):
+        raise ValueError("it must be a whole number, in digits")  # pydantic reads 1_000 and 1.0, too
+    return value
+
+
+def _number(value: object) -> object:
+    try:
+        plain = not isinstance(value, str) or ("_" not in value and float(value) is not None)
+    except ValueError:
+        plain = False
+    if not plain:
+        raise ValueError("it must be a number, such as 0.03")  # pydantic reads 1_000, too
+    return value
+
+
+def _cache_folder(value: object) -> object:
+    if isinstance(value, str) and value.strip().lower() == "none":
+        raise ValueError("without a cache there is nothing to show; name a folder, or leave it out for this user's own")
+    return None if value == "auto" else value
+
+
 OrNone = BeforeValidator(_none_word)
+Whole = Annotated[int, Field(lt=2**63), BeforeValidator(_whole)]
+"""Fits what numpy, torch and the file formats count with."""
+Number = Annotated[float, BeforeValidator(_number)]
 Argument: dict[str, JsonValue] = {
     "argument": True
 }  # json_schema_extra of fields that are positional on the command line
 
-Data = Annotated[str, Field(description="Folder or glob of part files: a path, file://, s3:// or https://.")]
+Data = Annotated[
+    str,
+    Field(description="Folder or glob of part files: a path, file://, s3:// or https://; s3://bucket/ is its root."),
+]
 Out = Annotated[str, Field(description="Folder of this run, local or s3://; made when absent.")]
 CacheDir = Annotated[
     str | None,
@@ -44,11 +73,11 @@ CacheDir = Annotated[
     ),
 ]
 CacheBytes = Annotated[
-    Annotated[int, Field(ge=0)] | None,
+    Annotated[Whole, Field(ge=0)] | None,
     OrNone,
     Field(description="What the cache may take on disk; half of what is free when absent."),
 ]
-Seed = Annotated[int, Field(ge=0, description="Everything random follows from it.")]
+Seed = Annotated[Whole, Field(ge=0, description="Everything random follows from it.")]
 Nulls = Annotated[
     str,
     Field(
@@ -66,6 +95,13 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
     verb: ClassVar[str]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_empty(cls, value: object) -> object:
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("it must not be empty")
+        return value
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -113,8 +149,8 @@ class SampleConfig(Config):
     dest: str = Field(
         description="Where the parts go: a folder, file:// or s3://bucket/prefix.", json_schema_extra=Argument
     )
-    rows: int = Field(200_000, ge=1, description="Trips in all.")
-    parts: int = Field(12, ge=1, le=100_000, description="Part files, of equal size within one row.")
+    rows: Whole = Field(200_000, ge=1, description="Trips in all.")
+    parts: Whole = Field(12, ge=1, le=100_000, description="Part files, of equal size within one row.")
     seed: Seed = 0
     endpoint_url: EndpointUrl = None
 
@@ -124,6 +160,13 @@ class ShardConfig(Config):
 
     verb: ClassVar[str] = "shard"
     data: str = Field(description="Folder or glob of part files, local, file:// or s3://.", json_schema_extra=Argument)
+    label: str | None = Field(
+        default=None, description="Column that stands first in the statistics; the first one when absent."
+    )
+    columns: str | None = Field(
+        default=None,
+        description="Columns to measure beside the label, comma-separated: those of numbers; all when absent.",
+    )
     nulls: Nulls = "raise"
     endpoint_url: EndpointUrl = None
 
@@ -140,11 +183,15 @@ class BaselineConfig(Config):
         None, description="Column to predict, by name or index (-1: the last); the first one when absent."
     )
     columns: str | None = Field(None, description="Feature columns, comma-separated; all but the label when absent.")
+    features: str | None = Field(
+        None,
+        description="Features to make of the columns: a spec, a preset (taxi, taxi-grid), a fitted features.json.",
+    )
     nulls: Nulls = "raise"
-    batch_size: int = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")
-    iterations: int = Field(50, ge=1, description="Optimizer steps; the data starts over as often as they need.")
-    learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="SGD's step.")
-    gradient_norm: Annotated[float | None, OrNone] = Field(
+    batch_size: Whole = Field(2**20, ge=1, description="Rows a step; an epoch's last batch is shorter.")
+    iterations: Whole = Field(50, ge=1, description="Optimizer steps; the data starts over as often as they need.")
+    learning_rate: Number = Field(0.03, gt=0, allow_inf_nan=False, description="SGD's step.")
+    gradient_norm: Annotated[Number | None, OrNone] = Field(
         0.5, gt=0, allow_inf_nan=False, description="Clip the gradient's norm to this; none turns clipping off."
     )
     dtype: Dtype = Field("float64", description="Of the data and the weights.")
@@ -162,13 +209,13 @@ class PlanConfig(Config):
 
     verb: ClassVar[str] = "plan"
     data: str = Field(description="Folder or glob of part files, local, s3:// or https://.", json_schema_extra=Argument)
-    world: int = Field(1, ge=1, description="Ranks that share the data.")
-    workers: int = Field(1, ge=1, description="DataLoader workers of each rank.")
-    batch_size: int = Field(2**20, ge=1, description="Rows a step and rank.")
+    world: Whole = Field(1, ge=1, description="Ranks that share the data.")
+    workers: Whole = Field(1, ge=1, description="DataLoader workers of each rank.")
+    batch_size: Whole = Field(2**20, ge=1, description="Rows a step and rank.")
     tail: Literal["pad", "drop", "uneven"] = Field("pad", description="What becomes of the end of each rank's rows.")
     shuffle: bool = Field(False, description="In the order that --seed and --epoch give to the parts.")
     seed: Seed = 0
-    epoch: int = Field(0, ge=0, description="Whose order, with --shuffle.")
+    epoch: Whole = Field(0, ge=0, description="Whose order, with --shuffle.")
     verify: bool = Field(False, description="Go through every batch; exit 70 unless each row is read exactly once.")
     as_json: bool = Field(False, description="One JSON object instead of tables.", json_schema_extra={"flag": "--json"})
     endpoint_url: EndpointUrl = None
@@ -181,7 +228,7 @@ class DevicesConfig(Config):
     bench: bool = Field(
         False, description="Time additions, multiplications and a baseline step over sizes 2^0 to 2^27."
     )
-    max_exponent: int = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
+    max_exponent: Whole = Field(27, ge=0, le=30, description="Largest size of the bench, as a power of two.")
     out: str | None = Field(None, description="Folder for the bench's table and plot, local or s3://.")
     endpoint_url: EndpointUrl = None
 
@@ -194,7 +241,49 @@ class CacheConfig(Config):
         description="ls lists the entries; verify checks all, removes damaged ones, then exits 3; clear removes all.",
         json_schema_extra=Argument,
     )
-    cache_dir: str | None = Field(None, description="Folder of the cache; this user's own when absent.")
+    cache_dir: Annotated[str | None, BeforeValidator(_cache_folder)] = Field(
+        None, description="Folder of the cache; this user's own when absent."
+    )
+
+
+class EngineerConfig(Config):
+    """Makes the features that a spec describes, and writes them as part files."""
+
+    verb: ClassVar[str] = "features engineer"
+    src: str = Field(description="Folder or glob of part files.", json_schema_extra=Argument)
+    dest: str = Field(description="Folder for the parts that are made, local or s3://.", json_schema_extra=Argument)
+    spec: str = Field(
+        description="TOML file; a preset (taxi, taxi-grid); or DEST/.meta/features.json of the training data, "
+        "so that its fitted values serve for a test set."
+    )
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    columns: str | None = Field(None, description="Columns to read, comma-separated; all but the label when absent.")
+    nulls: Nulls = "raise"
+    endpoint_url: EndpointUrl = None
+
+    _nulls = field_validator("nulls")(_check_nulls)
+
+
+class AuditConfig(Config):
+    """Asks five questions of each column of any CSV: is it a feature to learn from?"""
+
+    verb: ClassVar[str] = "features audit"
+    data: str = Field(description="Folder, glob or file of CSV, as it is: text is welcome.", json_schema_extra=Argument)
+    label: str | None = Field(None, description="Column to predict, by name; the first one when absent.")
+    test: str | None = Field(None, description="Test set: looks for rows that it shares with the data.")
+    spec: str | None = Field(
+        None, description="Feature spec or preset: compares the best linear model with and without these features."
+    )
+    known_late: str | None = Field(
+        None, description="Columns, comma-separated, that are not known yet when a prediction is asked for."
+    )
+    sample_rows: int = Field(
+        100_000, ge=1_000, description="Rows that relations and distinct values are taken from, chosen at random."
+    )
+    rare: int = Field(5, ge=2, description="A value seen fewer times than this has too few examples.")
+    out: str | None = Field(None, description="Folder for report.html and summary.json, local or s3://.")
+    seed: Seed = 0
+    endpoint_url: EndpointUrl = None
 
 
 class DemoConfig(Config):
@@ -202,7 +291,7 @@ class DemoConfig(Config):
 
     verb: ClassVar[str] = "demo"
     out: str = Field("runs/demo", description="Local folder that receives the report.")
-    rows: int = Field(200_000, ge=1, description="Trips to make.")
-    parts: int = Field(12, ge=1, le=100_000, description="Part files to make.")
-    iterations: int = Field(50, ge=1, description="Baseline's optimizer steps.")
+    rows: Whole = Field(200_000, ge=1, description="Trips to make.")
+    parts: Whole = Field(12, ge=1, le=100_000, description="Part files to make.")
+    iterations: Whole = Field(50, ge=1, description="Baseline's optimizer steps.")
     seed: Seed = 0

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import typer
 
+WIDEST = 1 << 16  # characters of a table's line; its cells are URIs at most
 JSON_EVERY_SECONDS = 10.0  # often enough to see that a job lives, seldom enough not to fill a log
 
 
@@ -47,6 +48,12 @@ def say(line: str = "") -> None:
     sys.stdout.flush()
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`: the number, and the noun in the form that it asks for."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "es" if noun.endswith(("ch", "s")) else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def json_line(values: Mapping[str, object]) -> str:
     """Compact JSON on one line, with `json_safe` values."""
     return json.dumps(json_safe(values), separators=(",", ":"), allow_nan=False)
@@ -58,17 +65,18 @@ def json_safe(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A small table on stdout: the first column left-aligned, the others right-aligned."""
+    """A small table on stdout: the first column left-aligned, the others right-aligned. As wide as it needs to be: a
+    narrow terminal wraps its lines, and a name in it can still be copied whole."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for index, name in enumerate(header):
-        drawn.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows:
         drawn.add_row(*row)
-    Console(markup=False, highlight=False).print(drawn)
+    Console(markup=False, highlight=False, width=WIDEST).print(drawn, soft_wrap=True)
 
 
 @contextmanager

@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from cabrank.cli import main
-from cabrank.commands import baseline
-from cabrank.config import BaselineConfig
+from cabrank.commands import baseline, sample
+from cabrank.config import BaselineConfig, SampleConfig
 from cabrank.errors import BadValueError, ConfigError, DivergedError, NoDataError, StorageError
 from cabrank.local.store import EmbeddedStore
 from cabrank.store import open_store
@@ -101,9 +104,61 @@ def test_the_run_and_all_that_it_leaves(
     assert [step["rows"] for step in reported] == [400, 400, 190] * 2 + [400]
     losses = [float(row["value"]) for row in metrics_of(out) if row["name"] == "mse"]
     assert losses == [step["mse"] for step in reported]
-    assert any(line.split() == ["optimum", f"{optimum:.5g}", f"{optimum**2:.5g}", "1"] for line in lines)
-    assert lines[-1].endswith("/run/report.html")
+    last = json.loads(lines[-1])
+    assert last == {"event": "baseline", **summary, "report": f"file://{out}/report.html"}
     assert json.loads((out / "config.json").read_text())["config"]["batch_size"] == 400
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_that_fails_leaves_the_former_one_whole(parts: Path, tmp_path: Path) -> None:
+    run(parts, tmp_path / "run", iterations=2)
+    former = contents(tmp_path / "run")
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "part-00000-ab-c000.csv").write_text("y,x\n1,2\n3,word\n")
+    with pytest.raises(BadValueError):
+        run(bad, tmp_path / "run")
+    assert contents(tmp_path / "run") == former
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_leaves_the_former_one_whole(
+    parts: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    out = tmp_path / "run"
+    run(parts, out, iterations=2)
+    former = contents(out)
+    words = ["--data", str(parts), "--out", str(out), "--iterations", "1000000", "--device", "cpu"]
+    command = [sys.executable, "-m", "cabrank", "baseline", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("Iteration: ") for line in process.stdout)
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode == code
+    assert errors.splitlines()[-1] == f"cabrank: stopped by {number.name}; file://{out}/ was left as it was"
+    assert "Traceback" not in errors
+    assert contents(out) == former
+
+
+def test_one_column_is_no_regression(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("fare\n1\n2\n")
+    with pytest.raises(ConfigError, match="'fare' only"):
+        run(tmp_path / "a.csv", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_perfect_optimum_is_no_measure_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("y,x\n" + "".join(f"{3 * i + 1},{i}\n" for i in range(50)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    run(tmp_path / "a.csv", tmp_path / "run", iterations=2)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-1] for line in lines if line[:1] in (["SGD"], ["mean"], ["optimum"])] == ["—"] * 3
 
 
 def test_the_first_steps_are_the_textbooks(parts: Path, trips: Table, tmp_path: Path) -> None:
@@ -250,3 +305,19 @@ def test_real_trips(tmp_path: Path) -> None:
     weights = np.linalg.lstsq(rows, table[:, 0], rcond=None)[0]
     assert summary["optimum_rmse"] == pytest.approx(np.sqrt(np.mean((rows @ weights - table[:, 0]) ** 2)), abs=1e-9)
     assert summary["status"] == "done"
+
+
+def test_features_are_fitted_used_and_kept(tmp_path: Path) -> None:
+    sample.run(SampleConfig.of({"dest": str(tmp_path / "taxi"), "rows": 20_000, "parts": 2}))
+    settings: dict[str, Any] = {"iterations": 1, "cache_dir": "none"}
+    out = tmp_path / "run"
+    engineered = run(tmp_path / "taxi", out, features="taxi", **settings)
+    fitted = (out / "features.json").read_bytes()
+    assert {path.name for path in out.iterdir()} == {*FILES, "features.json"}
+    assert len(engineered["features"]) > 8
+    again = run(tmp_path / "taxi", tmp_path / "again", features=str(out / "features.json"), **settings)
+    assert again["optimum_rmse"] == engineered["optimum_rmse"]
+    assert (tmp_path / "again" / "features.json").read_bytes() == fitted
+    raw = run(tmp_path / "taxi", out, **settings)
+    assert engineered["optimum_rmse"] < raw["optimum_rmse"] / 2
+    assert {path.name for path in out.iterdir()} == FILES

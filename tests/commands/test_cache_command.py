@@ -38,9 +38,9 @@ def test_ls_shows_the_entries_and_their_sum(folder: Path, capsys: pytest.Capture
     code, out, _ = run(capsys, "ls", "--cache-dir", str(folder))
     assert code == 0
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["part", "s3://bucket/[b]"]
-    assert "1,234" in lines[1]
-    assert "s ago" in lines[1]
+    entry = next(line for line in lines if line.startswith("  s3://bucket/[b] c.csv "))
+    assert "1,234" in entry
+    assert "s ago" in entry
     size = sum(path.stat().st_size for path in folder.glob("*.cabrank"))
     assert f"2 entries, {size:,} bytes" in lines[-1]
 
@@ -81,8 +81,19 @@ def test_without_a_folder_it_is_the_user_s_own(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code, out, _ = run(capsys, "ls")
-    assert (code, f"{tmp_path}/cabrank: 0 entries, 0 bytes" in out) == (0, True)
+    assert (code, f"{tmp_path}/cabrank: there is no cache here" in out) == (0, True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("action", ["ls", "verify", "clear"])
+def test_what_cannot_be_a_cache_is_said(action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder, said in (("file", "no folder"), ("none", "without a cache"), ("", "must not be empty")):
+        code, _, err = run(
+            capsys, action, "--cache-dir", folder and (folder if folder == "none" else f"{tmp_path}/file")
+        )
+        assert (code, said in err) == (2, True), err
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_an_unknown_action_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

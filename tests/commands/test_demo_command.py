@@ -45,6 +45,8 @@ def test_two_demos_in_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (summary["data_rows"], summary["rows"], summary["steps"]) == (3000, 9000, 3)
     rmses = [f"{summary[name]:,.5g}" for name in ("sgd_rmse", "mean_rmse", "optimum_rmse")]
     assert ["3,000", "4", *rmses] in [line.split() for line in lines]
+    assert lines[-2].startswith("SGD is above the mean because")
+    assert [line for line in lines if "report.html" in line] == lines[-1:]  # not the one that is gone with its S3
     (report.parent / "notes.txt").write_text("mine")
     commands_demo.run(DemoConfig.of({"out": str(report.parent), "rows": 500, "parts": 1, "iterations": 2}))
     assert capsys.readouterr().out.splitlines()[-1] == str(report)

@@ -116,7 +116,7 @@ def test_a_glob_of_some_parts_describes_the_whole_folder(
     (trips / "README.md").write_text("about these trips\n")
     (said,) = run(f"{trips}/part-00001-*.csv")
     assert (said["parts"], said["rows"]) == (4, 2500)
-    assert "3 more parts lie here" in caplog.text
+    assert "3 parts beside the named ones" in caplog.text
 
 
 def test_folders_get_their_own(tmp_path: Path, run: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_bad_part_leaves_the_old_metadata(trips: Path, run: Any) -> None:
 
 
 def test_a_web_server_cannot_be_written_to(run: Any) -> None:
-    with pytest.raises(ConfigError, match=r"https://example\.org/csv/: nothing can be written"):
+    with pytest.raises(ConfigError, match=r"https://example\.org/csv/: web servers are only read"):
         run("https://example.org/csv/")
 
 
@@ -197,6 +197,45 @@ def test_a_terminal_gets_tables(
     assert "2,500 rows" in out
     assert "stddev" in out
     assert "fareamount_double" in out
+
+
+def test_one_file_of_a_folder_keeps_what_is_known_of_the_others(tmp_path: Path, run: Any) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text("y,x\n" + "1,2\n" * (ord(name) - 96))
+    (said,) = run(f"{tmp_path}/*.csv")
+    assert (said["parts"], said["rows"], said["parts_read"]) == (3, 6, 3)
+    (tmp_path / "a.csv").write_text("y,x\n" + "1,2\n" * 10)
+    (tmp_path / "d.csv").write_text("other\n")
+    (said,) = run(tmp_path / "a.csv")
+    assert (said["parts"], said["rows"], said["parts_read"]) == (3, 15, 1)
+
+
+def test_parts_that_the_count_table_leaves_out_are_named(
+    tmp_path: Path, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cabrank")
+    (tmp_path / "a.csv").write_text("y,x\n1,2\n")
+    run(tmp_path)
+    assert any("a.csv" in message and "part-00007" in message for message in caplog.messages)
+    parts = list_parts(str(tmp_path), open_store(str(tmp_path)))
+    assert list(read_counts(parts, open_store(str(tmp_path))).values()) == [1]
+
+
+def test_a_text_column_can_be_left_out_and_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (tmp_path / f"part-0000{number}-ab-c000.csv" for number in (0, 1))
+    first.write_text("who,y,x\nann,1,2\nbob,3,4\n")
+    with pytest.raises(BadValueError, match="--columns"):
+        shard.run(ShardConfig(data=str(tmp_path)))
+    shard.run(ShardConfig(data=str(tmp_path), label="y", columns="x"))
+    assert table(tmp_path, "shards") == [["id", "count"], ["0", "2"]]
+    assert table(tmp_path, "stats")[:3] == [["summary", "y", "x"], ["count", "2", "2"], ["mean", "2.0", "3.0"]]
+    second.write_text("who,y,x\neve,5,6\n")
+    capsys.readouterr()
+    shard.run(ShardConfig(data=str(tmp_path)))  # as the last time
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["parts_read"], said["rows"], said["mean"]) == (1, 3, {"y": 3.0, "x": 4.0})
+    shard.run(ShardConfig(data=str(tmp_path), label="x", columns="y"))
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["parts_read"] == 2
 
 
 def test_parquet_parts(tmp_path: Path, run: Any) -> None:

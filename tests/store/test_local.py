@@ -198,3 +198,36 @@ def test_a_full_disk_as_the_system_says_it(tmp_path: Path, store: LocalStore, mo
     with pytest.raises(StorageError, match=f"{tmp_path}/f: the disk is full: free some space"):
         store.put(f"{tmp_path}/f", b"x")
     assert _inside(tmp_path) == []
+
+
+def test_what_a_killed_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Path, store: LocalStore) -> None:
+    code = f"""
+import os, signal
+from cabrank.store.local import LocalStore
+with LocalStore().writer({str(tmp_path / "part")!r}) as file:
+    file.write(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    (left,) = tmp_path.iterdir()
+    stranger = tmp_path / ".cabrank-tmp-notes"
+    stranger.write_text("mine")
+    store.put(str(tmp_path / "a"), b"1")
+    assert left.exists()  # young: its writer could be about to lock it
+    for path in (left, stranger):
+        os.utime(path, (0, 0))
+    with LocalStore().writer(str(tmp_path / "b")):
+        (living,) = set(tmp_path.glob(".cabrank-tmp-*")) - {left, stranger}
+        assert not left.exists()
+        os.utime(living, (0, 0))
+        LocalStore().put(str(tmp_path / "c"), b"1")
+        assert living.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".cabrank-tmp-notes", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("folder", ["/proc/nope", "file/below"])
+def test_a_folder_that_cannot_be_made(tmp_path: Path, store: LocalStore, folder: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot be made") as raised:
+        store.put(str(tmp_path / folder / "part"), b"1")
+    assert "does not exist" not in str(raised.value)

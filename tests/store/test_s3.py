@@ -196,3 +196,35 @@ def test_uris_that_name_no_bucket(uri: str) -> None:
 def test_names_that_no_bucket_has(s3: Bucket, name: str) -> None:
     with pytest.raises((ConfigError, MissingBucketError), match=name):
         list(s3.store.list(f"s3://{name}/x"))
+
+
+def test_uploads_of_killed_writers_are_aborted_when_the_key_is_written_again(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, bucket = s3.client, s3.name
+    for key in ("big", "bigger"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)  # moto says of each that it began in 2010
+    monkeypatch.setattr(s3_module, "PART_BYTES", 5 << 20)
+
+    def write() -> list[str]:
+        with s3.store.writer(f"{s3.uri}/big") as file:
+            file.write(bytes(6 << 20))
+        return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s3_module, "DEAD_SECONDS", float("inf"))
+        assert sorted(write()) == ["big", "bigger"]
+    assert write() == ["bigger"]
+
+
+def test_a_bucket_alone_is_its_root(s3: Bucket) -> None:
+    from cabrank.data.listing import list_parts
+
+    s3.store.put(f"{s3.uri}/part-00000-a.csv", b"x\n1\n")
+    assert [part.uri for part in list_parts(s3.uri, s3.store)] == [f"{s3.uri}/part-00000-a.csv"]
+
+
+@pytest.mark.parametrize("uri", ["s3://B_ad!/x", "s3://a b/x"])
+def test_a_bucket_with_an_impossible_name_is_refused_briefly(s3: Bucket, uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"3 to 63 of a-z, 0-9, dot, hyphen$"):
+        s3.store.put(uri, b"")

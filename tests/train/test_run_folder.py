@@ -13,7 +13,7 @@ import pytest
 from cabrank.errors import ConfigError, MissingBucketError, StorageError
 from cabrank.local.store import EmbeddedStore
 from cabrank.store import open_store
-from cabrank.train.run_folder import RESULTS, RunFolder
+from cabrank.train.run_folder import RESULTS, SUMMARY, RunFolder
 
 Place = tuple[str, dict[str, Any]]
 
@@ -39,24 +39,26 @@ def test_claim_writes_the_config_and_finish_the_summary(place: Place) -> None:
     folder.claim("baseline", {"seed": 3, "label": None})
     config = json.loads(contents(place)["config.json"])
     assert (config["job"], config["config"]) == ("baseline", {"seed": 3, "label": None})
-    uri = folder.write("metrics.csv", b"step\n")
-    assert uri.endswith("/a run, 1+1%/metrics.csv")
-    folder.finish({"rmse": float("nan"), "rows": 3})
+    folder.publish("baseline", {"seed": 3}, {"metrics.csv": b"step\n"}, {"rmse": float("nan"), "rows": 3})
     assert json.loads(contents(place)["summary.json"]) == {"rmse": None, "rows": 3}
     assert set(contents(place)) == {"config.json", "metrics.csv", "summary.json"}
 
 
-def test_a_second_run_removes_the_firsts_files_and_no_others(place: Place) -> None:
+def test_a_second_run_replaces_the_firsts_files_when_its_own_are_ready_and_no_others(place: Place) -> None:
     folder = RunFolder(*place)
     folder.claim("baseline", {})
-    for name in RESULTS:
-        folder.write(name, b"old")
+    folder.publish("baseline", {}, {name: b"old" for name in RESULTS if name != SUMMARY}, {"rows": 1})
     open_store(*place).put(place[0] + "/notes.txt", b"mine")
-    RunFolder(*place).claim("baseline", {"seed": 4})
+    former = contents(place)
+    second = RunFolder(*place)
+    second.claim("baseline", {"seed": 4})
+    assert contents(place) == former
+    second.publish("baseline", {"seed": 4}, {"loss.png": b"new"}, {"rows": 2})
     left = contents(place)
-    assert set(left) == {"config.json", "notes.txt"}
-    assert left["notes.txt"] == b"mine"
+    assert set(left) == {"config.json", "loss.png", "summary.json", "notes.txt"}
+    assert (left["notes.txt"], left["loss.png"]) == (b"mine", b"new")
     assert json.loads(left["config.json"])["config"] == {"seed": 4}
+    assert json.loads(left["summary.json"]) == {"rows": 2}
 
 
 @pytest.mark.parametrize("name", ["part-00001-ab-c000.csv", "deep/below/x.bin", "summary.json", "config.json"])
@@ -80,7 +82,7 @@ def test_a_folder_whose_name_only_begins_alike_is_another_folder(place: Place) -
 
 def test_a_name_that_the_next_run_would_not_remove_is_a_fault_of_ours(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="RESULTS"):
-        RunFolder(str(tmp_path)).write("extra.bin", b"")
+        RunFolder(str(tmp_path)).publish("baseline", {}, {"extra.bin": b""}, {})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -7,12 +7,13 @@ parts ─► reference pass ─► model ─► loop ─► run's folder ─► 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from cabrank.commands.baseline_results import Results
 from cabrank.config import BaselineConfig
-from cabrank.console import say, steps, table, track
+from cabrank.console import counted, json_line, say, steps, table, track
 from cabrank.errors import ConfigError, DivergedError
 from cabrank.train.least_squares import LeastSquares
 from cabrank.train.metrics import Step
@@ -22,31 +23,39 @@ if TYPE_CHECKING:
     import torch
 
     from cabrank.data.dataset import ObjectStorageDataset
+    from cabrank.features.engineer import Features
     from cabrank.train.model import LinearRegression
 
 log = logging.getLogger("cabrank")
 
 
 def run(config: BaselineConfig) -> None:
-    """Trains, compares, and leaves the run's folder; a run that diverges leaves one, too, and ends in `DivergedError`.
-
-    The data is opened before the folder is claimed, so that a mistyped --data costs no former results."""
-    device = choose_device(config.device)
-    data = open_data(config)
-    folder = RunFolder(config.out, config.storage_options())
-    folder.claim(config.verb, config.model_dump())
-
-    batches, reference = reference_pass(data, device)
-    dropped = data.dropped
-    model = start(config, len(data.columns) - 1).to(device)
-    taken, failure = descend(config, model, batches)
-
-    results = Results.of(config, data.columns, dropped, data.ledger.passes, reference, model, taken, failure)
-    report = results.leave(folder, model)
-    table(*results.table)
-    say(f"report: {report}")
+    """Trains, compares, leaves the run's folder and shows the result: a table on a terminal, else one JSON line. A run
+    that diverges leaves its folder, too, and ends in `DivergedError`."""
+    results, report = fit(config)
+    if sys.stdout.isatty():
+        table(*results.table)
+        say(f"report: {report}")
+    else:
+        say(json_line({"event": "baseline", **results.summary, "report": report}))
     if results.failure:
         raise results.failure
+
+
+def fit(config: BaselineConfig) -> tuple[Results, str]:
+    """The job itself: what it found, and its report's URI. A former run in the folder stays until all is there."""
+    folder = RunFolder(config.out, config.storage_options())
+    device = choose_device(config.device)
+    features = fitted_features(config)
+    data = open_data(config, features)
+    folder.claim(config.verb, config.model_dump())
+    with folder.working():
+        batches, reference = reference_pass(data, device)
+        dropped = data.dropped
+        model = start(config, len(data.columns) - 1).to(device)
+        taken, failure = descend(config, model, batches)
+        results = Results.of(config, data.columns, dropped, data.ledger.passes, reference, model, taken, failure)
+    return results, results.leave(folder, model, features.spec.encoded() if features else None)
 
 
 def choose_device(name: str) -> torch.device:
@@ -59,7 +68,23 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if found and name != "cpu" else "cpu")
 
 
-def open_data(config: BaselineConfig) -> ObjectStorageDataset:
+def fitted_features(config: BaselineConfig) -> Features | None:
+    """What --features asks for, fitted to this data where the spec has blanks."""
+    from cabrank.features.fitting import fit_features
+
+    if config.features is None:
+        return None
+    return fit_features(
+        config.features,
+        config.data,
+        label=config.label,
+        columns=config.columns,
+        nulls=config.nulls,
+        storage_options=config.storage_options(),
+    )
+
+
+def open_data(config: BaselineConfig, features: Features | None = None) -> ObjectStorageDataset:
     """All rows as batches [B, C], label first; says so where a batch could hold more rows than there are."""
     from cabrank.data.dataset import ObjectStorageDataset
 
@@ -70,13 +95,20 @@ def open_data(config: BaselineConfig) -> ObjectStorageDataset:
         label=config.label,
         columns=config.columns,
         nulls=config.nulls,
+        features=features,
         dtype=config.dtype,
         cache_dir=config.cache_dir,
         cache_bytes=config.cache_bytes,
         tail="uneven",
     )
+    if len(data.columns) < 2:
+        raise ConfigError(
+            f"{config.data} has the column {data.columns[0]!r} only, as the label: linear regression needs a feature "
+            "column beside it"
+        )
     if data.rows < config.batch_size:
-        log.info("--batch-size is %d and there are %d rows: one batch an epoch", config.batch_size, data.rows)
+        rows = counted(data.rows, "row")
+        log.info("--batch-size is %d and the data has %s: one batch an epoch", config.batch_size, rows)
     return data
 
 

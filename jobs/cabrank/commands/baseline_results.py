@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cabrank.config import BaselineConfig
+from cabrank.console import counted
 from cabrank.data.ledger import Account, reading_csv
 from cabrank.errors import DivergedError
 from cabrank.train.least_squares import LeastSquares, LinearModel
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cabrank.train.model import LinearRegression
 
 GROWN = 1e6  # a loss that ends this many times as high as it began, and as the mean's, is a divergence cut short
+EXACT = 1e-9  # an optimum at this share of the mean's error, or less, is off by rounding, and no measure of others
 RECENT_STEPS = 25  # that train_rmse looks back on
 HEADER = ("model", "RMSE", "MSE", "× optimum")
 NOTES = (
@@ -110,27 +112,30 @@ class Results:
     def table(self) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
         """Title, header and rows of the comparison."""
         models = {"SGD": self.sgd, "mean": self.mean, "optimum": self.optimum}
-        return f"Error on all {self.data_rows:,} rows", HEADER, [self._row(*item) for item in models.items()]
+        return f"Error on all {counted(self.data_rows, 'row')}", HEADER, [self._row(*item) for item in models.items()]
 
-    def leave(self, folder: RunFolder, model: LinearRegression) -> str:
-        """Writes the run's folder, the summary last; returns the report's URI."""
+    def leave(self, folder: RunFolder, model: LinearRegression, features: bytes | None = None) -> str:
+        """Makes all files, then writes the run's folder; returns the report's URI. `features`: the fitted spec."""
         from cabrank.train.model import to_safetensors
 
         references = {"mean": self.mean.mse, "optimum": self.optimum.mse}
         png = loss_png(self.steps, label=self.columns[0], references=references)
-        folder.write("metrics.csv", to_csv([*long_format(self.steps), *self._final_metrics()]))
-        folder.write("reading.csv", reading_csv(self.reading))
-        folder.write("model.safetensors", to_safetensors(model, self.columns[0], self.columns[1:]))
-        folder.write("loss.png", png)
-        report = folder.write("report.html", to_html(self._report(png)))
-        folder.finish(self.summary)
-        return report
+        files = {
+            "metrics.csv": to_csv([*long_format(self.steps), *self._final_metrics()]),
+            "reading.csv": reading_csv(self.reading),
+            "model.safetensors": to_safetensors(model, self.columns[0], self.columns[1:]),
+            "loss.png": png,
+            "report.html": to_html(self._report(png)),
+        }
+        if features is not None:
+            files["features.json"] = features
+        folder.publish(self.config.verb, self.config.model_dump(), files, self.summary)
+        return folder.uri + "report.html"
 
     def _report(self, png: bytes) -> Report:
         title, header, rows = self.table
-        caption = (
-            f"Loss of {len(self.steps)} iterations, and what the mean and the best linear model reach on all rows."
-        )
+        taken = counted(len(self.steps), "iteration")
+        caption = f"Loss of {taken}, and what the mean and the best linear model reach on all rows."
         return Report(
             title=f"baseline: {self.columns[0]} by linear regression",
             summary=self._sentence(),
@@ -146,9 +151,9 @@ class Results:
         )
 
     def _sentence(self) -> str:
-        sgd = f"After {len(self.steps)} iterations SGD is off by {_text(self.sgd.rmse)} (RMSE)"
+        sgd = f"After {counted(len(self.steps), 'iteration')} SGD is off by {_text(self.sgd.rmse)} (RMSE)"
         if self.failure:
-            sgd = f"SGD diverged within {len(self.steps)} iterations"
+            sgd = f"SGD diverged within {counted(len(self.steps), 'iteration')}"
         mean, optimum = _text(self.mean.rmse), _text(self.optimum.rmse)
         return f"{sgd}. Always predicting the mean is off by {mean}, the best linear model by {optimum}."
 
@@ -169,8 +174,9 @@ class Results:
         return [[name, _text(value) if isinstance(value, int | float) else str(value)] for name, value in texts.items()]
 
     def _row(self, name: str, model: LinearModel) -> list[str]:
-        ratio = model.rmse / self.optimum.rmse if self.optimum.rmse else math.nan
-        return [name, _text(model.rmse), _text(model.mse), _text(ratio)]
+        best = self.optimum.rmse
+        ratio = model.rmse / best if best > EXACT * self.mean.rmse else math.nan
+        return [name, _text(model.rmse), _text(model.mse), _text(ratio) if math.isfinite(ratio) else "—"]
 
     def _train_rmse(self) -> float:
         recent = self.steps[-RECENT_STEPS:]
@@ -188,7 +194,7 @@ def _grown(steps: Sequence[Step], mean_mse: float) -> DivergedError | None:
     if last <= GROWN * max(first, mean_mse):
         return None
     return DivergedError(
-        f"training diverged: the loss grew from {first:.6g} to {last:.6g} in {len(steps)} iterations. "
+        f"training diverged: the loss grew from {first:.6g} to {last:.6g} in {counted(len(steps), 'iteration')}. "
         "Clip the gradient (--gradient-norm 0.5), take a smaller --learning-rate, or standardise the features"
     )
 

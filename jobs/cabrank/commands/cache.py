@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import time
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
 from cabrank.config import CacheConfig
+from cabrank.console import counted, say, table
 from cabrank.data.cache import DecodedCache
-from cabrank.data.cache_care import clear, entries, verify
-from cabrank.errors import DataError, StorageError
+from cabrank.data.cache_care import Listed, clear, entries, verify
+from cabrank.errors import ConfigError, DataError, StorageError
 
 
 def run(config: CacheConfig) -> None:
@@ -20,6 +17,11 @@ def run(config: CacheConfig) -> None:
     cache, `StorageError` for one that cannot be read."""
     cache = DecodedCache(config.cache_dir)
     try:
+        if not cache.folder.exists():
+            say(f"{cache.folder}: there is no cache here; the first job that uses it makes it")
+            return
+        if not cache.folder.is_dir():
+            raise ConfigError(f"--cache-dir is {str(cache.folder)!r}, which is no folder: name the folder of a cache")
         {"ls": _list, "verify": _verify, "clear": _clear}[config.action](cache)
     except OSError as error:
         raise StorageError(f"the cache {cache.folder} cannot be used: {error}; check its permissions") from error
@@ -27,15 +29,15 @@ def run(config: CacheConfig) -> None:
 
 def _list(cache: DecodedCache) -> None:
     found = entries(cache.folder)
-    table = Table("part", box=None, pad_edge=False)
-    for name in ("rows", "bytes", "last used"):
-        table.add_column(name, justify="right")
-    for entry in found:
-        table.add_row(entry.uri or entry.fault, f"{entry.rows:,}", f"{entry.size:,}", _ago(time.time() - entry.used))
+    now = time.time()
+    rows = [(e.uri or e.fault, f"{e.rows:,}", f"{e.size:,}", _ago(now - e.used)) for e in found]
     if found:
-        Console(soft_wrap=True, markup=False, highlight=False).print(table)
-    total = sum(entry.size for entry in found)
-    typer.echo(f"{cache.folder}: {len(found):,} entries, {total:,} bytes; a job may fill {cache.limit():,} by default")
+        table("", ("part", "rows", "bytes", "last used"), rows)
+    say(f"{_sum(cache, found)}; a job may fill {counted(cache.limit(), 'byte')} by default")
+
+
+def _sum(cache: DecodedCache, found: list[Listed]) -> str:
+    return f"{cache.folder}: {counted(len(found), 'entry')}, {counted(sum(entry.size for entry in found), 'byte')}"
 
 
 def _ago(seconds: float) -> str:
@@ -49,11 +51,11 @@ def _verify(cache: DecodedCache) -> None:
     checked = verify(cache.folder)
     faulty = [entry for entry in checked if entry.fault]
     for entry in faulty:
-        typer.echo(f"{entry.path} ({entry.uri or 'part unknown'}): {entry.fault}; removed")
+        say(f"{entry.path} ({entry.uri or 'part unknown'}): {entry.fault}; removed")
     if faulty:
-        raise DataError(f"{len(faulty)} of {len(checked)} entries of {cache.folder} were damaged: check the disk")
-    typer.echo(f"{cache.folder}: {len(checked):,} entries, {sum(entry.size for entry in checked):,} bytes, all sound")
+        raise DataError(f"{cache.folder}: {len(faulty)} of {counted(len(checked), 'entry')} damaged: check the disk")
+    say(f"{_sum(cache, checked)}, all sound")
 
 
 def _clear(cache: DecodedCache) -> None:
-    typer.echo(f"{cache.folder}: {clear(cache.folder):,} bytes freed")
+    say(f"{cache.folder}: {counted(clear(cache.folder), 'byte')} freed")

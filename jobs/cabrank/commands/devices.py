@@ -14,7 +14,7 @@ import torch
 from cabrank.config import DevicesConfig
 from cabrank.console import json_line, say, table, track
 from cabrank.errors import ConfigError
-from cabrank.store import canonical, open_store
+from cabrank.store import Store, canonical, open_store
 from cabrank.train.bench import OPERATIONS, Curve, measure, wins_from
 from cabrank.train.bench_plot import bench_png
 from cabrank.train.devices import Machine, find_machine
@@ -26,6 +26,8 @@ def run(config: DevicesConfig) -> None:
     """Shows the machine; with `config.bench` times it, shows the result, and writes `bench.csv` and `bench.png`."""
     if config.out and not config.bench:
         raise ConfigError(f"--out is {config.out!r}, but only --bench has something to write; add --bench")
+    folder = canonical(config.out).removesuffix("/") + "/" if config.out else ""
+    store = open_store(folder, config.storage_options(), writable=True) if folder else None
     machine = find_machine()
     show_machine(machine)
     if not machine.gpus:
@@ -35,8 +37,8 @@ def run(config: DevicesConfig) -> None:
     if config.bench:
         curves = bench(config.max_exponent, machine)
         show_bench(curves)
-        if config.out:
-            write_bench(config.out, curves, machine, config.storage_options())
+        if store:
+            write_bench(folder, store, curves, machine)
 
 
 def bench(max_exponent: int, machine: Machine) -> list[Curve]:
@@ -96,19 +98,18 @@ def bench_rows(curves: Sequence[Curve]) -> list[dict[str, object]]:
     ]
 
 
-def write_bench(out: str, curves: Sequence[Curve], machine: Machine, storage_options: dict[str, object]) -> None:
-    """`bench.csv` and `bench.png` in the folder `out`."""
-    folder = canonical(out).removesuffix("/") + "/"
-    store = open_store(folder, storage_options)
+def write_bench(folder: str, store: Store, curves: Sequence[Curve], machine: Machine) -> None:
+    """`bench.csv` and `bench.png` in `folder`, a URI that ends in "/"."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, ["operation", "device", "size", "seconds"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(bench_rows(curves))
-    store.put(folder + "bench.csv", text.getvalue().encode())
     names = {"cpu": f"CPU, {machine.threads} threads"}
     if machine.gpus:
         names["cuda"] = machine.gpus[0].name
-    store.put(folder + "bench.png", bench_png(curves, names))
+    png = bench_png(curves, names)
+    store.put(folder + "bench.csv", text.getvalue().encode())
+    store.put(folder + "bench.png", png)
     say(f"table and plot: {folder}" if sys.stdout.isatty() else json_line({"event": "written", "folder": folder}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cabrank.config import PlanConfig
-from cabrank.console import json_line, say, table
+from cabrank.console import counted, json_line, say, table
 from cabrank.data.counting import part_counts
 from cabrank.data.coverage import Share, shares, verify
 from cabrank.data.listing import Part, list_parts
@@ -39,12 +39,13 @@ def show(config: PlanConfig, plan: Plan, parts: list[Part], found: list[Share], 
          names[s.first_part], names[s.last_part]]
         for s in found
     ]  # fmt: skip
-    say(f"{canonical(config.data)}: {plan.total:,} rows in {len(parts):,} parts")
+    say(f"{canonical(config.data)}: {counted(plan.total, 'row')} in {counted(len(parts), 'part')}")
     header = ["rank", "steps", "rows", "repeated", "parts", "MB", "from part", "to part"]
-    table(f"{plan.world} ranks × {plan.batch_size:,} rows a batch, tail {plan.tail}", header, rows)
+    table(f"{counted(plan.world, 'rank')} × {counted(plan.batch_size, 'row')} a batch, tail {plan.tail}", header, rows)
     say(f"steps an epoch: {steps_text(found)}; rows left out: {plan.left_out:,}; rows repeated: {plan.repeated:,}")
     if batches is not None:
-        say(f"verified: {batches:,} batches of {config.workers} workers a rank read each row exactly once")
+        workers = counted(config.workers, "worker")
+        say(f"verified: {counted(batches, 'batch')} of {workers} a rank read each row exactly once")
 
 
 def steps_text(found: list[Share]) -> str:

@@ -14,7 +14,7 @@ from cabrank.store import canonical, open_store
 def run(config: SampleConfig) -> None:
     """Writes the parts under `config.dest` and prints how many rows and bytes, and how fast."""
     folder = canonical(config.dest).removesuffix("/") + "/"
-    store = open_store(folder, config.storage_options())
+    store = open_store(folder, config.storage_options(), writable=True)
     began, size = time.perf_counter(), 0
     with track("sample", config.rows) as advance:
         for rows, length in write_sample(store, folder, config.rows, config.parts, config.seed):

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cabrank.config import ShardConfig
-from cabrank.console import json_line, say, table, track
+from cabrank.console import counted, json_line, say, table, track
 from cabrank.data.formats import kind
 from cabrank.data.listing import Part, list_parts
 from cabrank.data.metadata import PartRecord, PlanFile, folder_parts, known_records, publish, read_plan
 from cabrank.data.parse import Schema
 from cabrank.data.reading import part_schema, read_blocks
 from cabrank.data.statistics import Moments
-from cabrank.errors import ConfigError, MetadataError
+from cabrank.errors import BadValueError, MetadataError
 from cabrank.nulls import NullPolicy
 from cabrank.store import Store, canonical, open_store
 
@@ -44,43 +44,67 @@ class Done:
 def run(config: ShardConfig) -> None:
     """Measures the parts that changed since the last time, publishes each folder's metadata, prints a summary."""
     uri = canonical(config.data)
-    if uri.startswith(("http://", "https://")):
-        raise ConfigError(f"{uri}: nothing can be written beside parts on a web server; copy them to s3:// or a folder")
-    store = open_store(uri, config.storage_options())
-    for folder, parts in whole_folders(list_parts(uri, store), store).items():
-        show(shard_folder(folder, parts, store, config.nulls))
-
-
-def whole_folders(selected: Sequence[Part], store: Store) -> dict[str, list[Part]]:
-    """The folders of the selected parts, each with all its parts: metadata that described only some would claim that
-    the others are not there. Beside the selected ones these are the numbered files of the same kind."""
-    chosen: dict[str, set[str]] = {}
-    for part in selected:
-        chosen.setdefault(part.folder, set()).add(part.uri)
+    store = open_store(uri, config.storage_options(), writable=True)
+    selected = list_parts(uri, store)
     kinds = {kind(part) for part in selected}
-    whole = {}
-    for folder, uris in chosen.items():
-        found = [part for part in folder_parts(folder, store) if part.size != 0]
-        whole[folder] = [
-            part for part in found if part.uri in uris or (part.number is not None and kind(part) in kinds)
-        ]
-        if more := len(whole[folder]) - len(uris):
-            log.warning("%s: %d more parts lie here; the metadata describes the whole folder", folder, more)
+    for folder in dict.fromkeys(part.folder for part in selected):
+        earlier = earlier_plan(folder, store)
+        chosen = {part.uri for part in selected if part.folder == folder}
+        parts = whole_folder(folder, chosen, kinds, earlier, store)
+        show(shard_folder(folder, parts, earlier, store, config))
+
+
+def whole_folder(folder: str, chosen: set[str], kinds: set[str], earlier: PlanFile | None, store: Store) -> list[Part]:
+    """All parts of a folder: metadata that described only some would claim that the others are not there. Beside the
+    chosen ones these are the numbered files of the same kind, and whatever the earlier plan counted."""
+    counted_before = {record.name for record in earlier.parts} if earlier else set()
+    whole = [
+        part
+        for part in folder_parts(folder, store)
+        if part.size != 0
+        and (part.uri in chosen or part.name in counted_before or (part.number is not None and kind(part) in kinds))
+    ]
+    if more := len(whole) - len(chosen):
+        log.warning(
+            "%s: %s beside the named ones; the metadata describes the whole folder", folder, counted(more, "part")
+        )
     return whole
 
 
-def shard_folder(folder: str, parts: Sequence[Part], store: Store, nulls: str) -> Done:
+def shard_folder(
+    folder: str, parts: Sequence[Part], earlier: PlanFile | None, store: Store, config: ShardConfig
+) -> Done:
     """Counts one folder's parts, those known from its plan file without reading them, and publishes the result."""
     began = time.perf_counter()
-    earlier = earlier_plan(folder, store)
-    known = known_records(earlier, parts, nulls)
+    known = known_records(earlier, parts, earlier.nulls) if earlier else {}
+    described = [part for part in parts if part.uri in known]
+    schema = chosen_schema(earlier if known else None, described or parts, store, config)
+    if earlier and (earlier.nulls, earlier.columns) != (config.nulls, schema.columns):
+        known = {}  # counted, but measured otherwise
     todo = [part for part in parts if part.uri not in known]
-    schema = Schema(earlier.columns) if earlier and known else part_schema(parts, store)
-    fresh = {record.name: record for record in measure(todo, store, schema, nulls)}
-    plan = PlanFile.make(schema.columns, nulls, [*known.values(), *fresh.values()])
+    try:
+        fresh = {record.name: record for record in measure(todo, store, schema, config.nulls)}
+    except BadValueError as error:
+        raise BadValueError(f"{error}; or measure other columns only: --columns (and --label) name them") from error
+    plan = PlanFile.make(schema.columns, config.nulls, [*known.values(), *fresh.values()])
     published = publish(folder, plan, store)
+    if unnumbered := [part for part in parts if part.number is None]:
+        log.info(
+            "%s: %s without a number in the name, as part-00007-….csv has (the first: %s): .meta/shards, which others "
+            "read, leaves them out; cabrank finds their counts in .meta/plan.json",
+            folder, counted(len(unnumbered), "part"), unnumbered[0].name,
+        )  # fmt: skip
     rows_read = sum(record.rows for record in fresh.values())
     return Done(folder, plan, len(todo), rows_read, time.perf_counter() - began, published)
+
+
+def chosen_schema(earlier: PlanFile | None, parts: Sequence[Part], store: Store, config: ShardConfig) -> Schema:
+    """The columns that the caller names; else those that were measured the last time; else all. As `parts` have them:
+    those that the earlier plan describes, where there is one."""
+    if earlier is None or config.label is not None or config.columns is not None:
+        return part_schema(parts, store, config.label, config.columns)
+    label, *features = earlier.columns
+    return part_schema(parts, store, label, features)
 
 
 def earlier_plan(folder: str, store: Store) -> PlanFile | None:
@@ -137,9 +161,10 @@ def show(done: Done) -> None:
         return
     state = "published" if done.published else "unchanged"
     say(
-        f"{done.folder}: {plan.rows:,} rows, {size:,} bytes, {len(plan.parts)} parts, {done.read} read, {rate:,} rows/s"
+        f"{done.folder}: {counted(plan.rows, 'row')}, {counted(size, 'byte')}, {counted(len(plan.parts), 'part')}, "
+        f"{done.read:,} read, {rate:,} rows/s"
     )
-    say(f"{plan.rows - found.count:,} rows dropped; .meta {state}, plan {plan.id[:12]}")
+    say(f"{counted(plan.rows - found.count, 'row')} dropped; .meta {state}, plan {plan.id[:12]}")
     by_column = zip(plan.columns, *(values or ("",) * len(plan.columns) for values in statistics.values()), strict=True)
     rows = [(name, *(f"{v:,.6g}" if isinstance(v, float) else v for v in values)) for name, *values in by_column]
     table("statistics", ("column", "mean", "stddev", "min", "max"), rows)

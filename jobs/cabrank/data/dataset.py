@@ -24,10 +24,11 @@ from cabrank.data.counting import part_counts
 from cabrank.data.fetch import Fetcher
 from cabrank.data.ledger import Ledger
 from cabrank.data.listing import Part, list_parts
-from cabrank.data.parse import Schema, largest
+from cabrank.data.parse import Matrix, Schema, largest, matrix_dtype
 from cabrank.data.reading import Block, cores, part_schema, read_blocks
 from cabrank.data.resume import Position
 from cabrank.data.shards import Plan, Tail, joined, make_plan
+from cabrank.data.transform import Bindable, RowTransform
 from cabrank.errors import CabrankError, ConfigError
 from cabrank.nulls import NullPolicy
 from cabrank.store import StorageOptions, Store, open_store
@@ -61,6 +62,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         shuffle_window  shuffles the rows, too, within windows of so many rows; needs a seed. 0: not at all. The order
                         depends on seed and epoch alone, and not on ranks, workers or batch size
         weights         yield pairs
+        features        fitted `cabrank.features.engineer.Features`: batches hold the columns that these make
         threads         that parse; one a core when None
 
     Raises, when made: `NoDataError` (no parts, no rows), `ConfigError` (arguments), `SchemaError`, `MetadataError`,
@@ -88,6 +90,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         seed: int | None = None,
         shuffle_window: int = 0,
         weights: bool = False,
+        features: Bindable | None = None,
         threads: int | None = None,
     ) -> None:
         super().__init__()
@@ -109,18 +112,18 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         self.store: Store = open_store(self.glob, storage_options)
         self.parts: list[Part] = list_parts(self.glob, self.store)
         self.schema: Schema = part_schema(self.parts, self.store, label, columns)
+        self.features: RowTransform | None = features.bind(self.schema.columns) if features else None
         self.nulls.check(self.schema.header, largest(self._dtype))
-        self._cache = PartCache(cache, self.schema, self.nulls, self._dtype) if cache else None
+        self._cache = PartCache(cache, self.schema, self.nulls, self._read_dtype) if cache else None
         counts = part_counts(self.parts, self.store, self.schema, partitions_glob)
         self.plan: Plan = make_plan(counts, batch_size=size, world=self.world, tail=empty.tail, seed=seed)
         if not len(self.plan.lane(self.rank)) and cycle:
             raise ConfigError(f"replicas is {self.world}: {self.plan.total} rows cannot be cycled over so many ranks")
         self._resume: Position | None = None
         self._here = Position.start(self.plan)
-        self._buffers = Buffers()
-        self._fetcher = Fetcher(self.store)
+        self._buffers, self._fetcher = Buffers(), Fetcher(self.store)
         self._contract = (
-            Contract.of(self.parts, self.columns, self._dtype, self.store) if not self.nulls.fills else None
+            Contract.of(self.parts, self.schema.columns, self._read_dtype, self.store) if not self.nulls.fills else None
         )
         self.ledger = Ledger()
         """What reading has cost in this process: `ledger.latest` of the latest pass, `ledger.total` of all."""
@@ -128,7 +131,11 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the tensors' columns, the label first."""
-        return self.schema.columns
+        return self.features.columns if self.features else self.schema.columns
+
+    @property
+    def _read_dtype(self) -> str:
+        return "float64" if self.features else self._dtype  # of features, rounding comes last
 
     @property
     def dropped(self) -> int:
@@ -209,7 +216,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
         while (batch := self._waited(batches)) is not None:
             piece, owned = batch
             here = self._here = replace(here, steps=here.steps + 1)
-            values = torch.from_numpy(piece.kept).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
+            values = torch.from_numpy(self._made(piece.kept)).to(DTYPES[self._dtype])  # a copy for bfloat16 alone
             yield (values, self._weights(piece, owned)) if self.weights else values
         self.plan = replace(self.plan, epoch=plan.epoch + 1)
         self._here = Position.start(self.plan)
@@ -271,6 +278,10 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
             with closing(span_pieces(spans, self.parts, plan.rows, partial(self._read, threads))) as pieces:
                 yield from shuffled(pieces, windows, self._buffers) if self.window else pieces
 
+    def _made(self, rows: Matrix) -> Matrix:
+        """The rows [n, C] with the features that were asked for; computed in float64, like those that a CSV holds."""
+        return self.features(rows).astype(matrix_dtype(self._dtype), copy=False) if self.features else rows
+
     def _weights(self, piece: Piece, owned: int) -> torch.Tensor:
         """[B], as long as the batch after nulls=drop: 1 for the rank's own rows, 0 for repeated ones."""
         weights = np.zeros(len(piece.values), piece.values.dtype)
@@ -280,7 +291,7 @@ class ObjectStorageDataset(IterableDataset[torch.Tensor | tuple[torch.Tensor, to
     def _read(self, threads: int, parts: Sequence[Part], stops: Sequence[int], rows: Sequence[int]) -> Iterator[Block]:
         blocks = read_blocks(
             parts, self.store, self.schema, self.nulls,
-            dtype=self._dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
+            dtype=self._read_dtype, stops=stops, threads=threads, fetcher=self._fetcher, cache=self._cache, rows=rows,
             ledger=self.ledger,
         )  # fmt: skip
         return self._contract.hold(blocks) if self._contract else blocks

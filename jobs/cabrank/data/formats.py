@@ -55,11 +55,16 @@ class CsvPart:
 
     def blocks(self, schema: Schema, nulls: NullPolicy, dtype: Dtype) -> Iterator[tuple[Callable[[], Parsed], bool]]:
         """See `OpenPart`; the thread that iterates cuts them."""
+        for data, last in self.pieces():
+            yield partial(parse_block, data, self.names, schema, nulls, dtype), last
+
+    def pieces(self) -> Iterator[tuple[memoryview, bool]]:
+        """Its rows as they are written, block by block, and whether a block is the last."""
         at, last = self._at, False
         while not last:
             data, last = cut_block(self._source, at)
             at += len(data)
-            yield partial(parse_block, data, self.names, schema, nulls, dtype), last
+            yield data, last
 
 
 def open_part(part: Part, store: Store, fetcher: Fetcher, opener: Executor, *, whole: bool = True) -> OpenPart:

@@ -28,11 +28,12 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cabrank.data.count_table import REMEDY as REMEDY
+from cabrank.data.count_table import Table, sha256
 from cabrank.data.listing import Part, hidden, list_parts
 from cabrank.data.statistics import Moments
 from cabrank.errors import ChangedError, MetadataError, ObjectMissingError, StorageError
@@ -40,7 +41,6 @@ from cabrank.store import ObjectInfo, Store
 
 META, PLAN, SHARDS, STATS = ".meta/", "plan.json", "shards/", "stats/"
 ATTEMPTS = 3  # of reading metadata that is being published meanwhile
-REMEDY = "run cabrank shard on the folder to write it anew"
 
 log = logging.getLogger("cabrank")
 
@@ -54,7 +54,7 @@ class PartRecord(BaseModel):
     name: str
     bytes: int | None
     pin: str
-    rows: int = Field(ge=0)
+    rows: int = Field(ge=0, lt=10**18)
     statistics: Moments
 
     @property
@@ -84,7 +84,7 @@ class PlanFile(BaseModel):
         facts = [1, list(columns), nulls, [[part.name, part.bytes, part.pin, part.rows] for part in parts]]
         digest = hashlib.sha256(json.dumps(facts, separators=(",", ":")).encode()).hexdigest()
         plan = cls(id=digest, columns=tuple(columns), nulls=nulls, parts=parts, files={})
-        return plan.model_copy(update={"files": {name: _digest(data) for name, data in plan.tables().items()}})
+        return plan.model_copy(update={"files": {name: sha256(data) for name, data in plan.tables().items()}})
 
     @classmethod
     def parse(cls, data: bytes, uri: str) -> PlanFile:
@@ -134,10 +134,6 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 # ---- reading ----
@@ -236,65 +232,6 @@ def _describes(plan: PlanFile, folder: str, table: Table) -> bool:
 def table_files(prefix: str, store: Store) -> list[ObjectInfo]:
     """The files of a table, several of which may be one."""
     return [info for info in store.list(prefix) if info.size != 0 and not hidden(info.uri, prefix)]
-
-
-@dataclass(frozen=True)
-class Table:
-    """All `id,count` files of one folder."""
-
-    counts: dict[int, tuple[int, str]]
-    """id → rows, and the file that says so."""
-    files: dict[str, str]
-    """URI → sha256."""
-
-    @classmethod
-    def read(cls, files: Iterable[ObjectInfo], store: Store) -> Table:
-        """Reads and joins the files; `MetadataError` for a malformed one, or one id with two counts."""
-        table = cls({}, {})
-        for info in files:
-            data = store.read(info)
-            table.files[info.uri] = _digest(data)
-            for number, count in _parse_counts(data, info.uri):
-                known, where = table.counts.setdefault(number, (count, info.uri))
-                if known != count:
-                    raise MetadataError(
-                        f"id {number} has {known} rows in {where} and {count} rows in {info.uri}; {REMEDY}"
-                    )
-        return table
-
-    def check(self, siblings: Sequence[Part], folder: str) -> None:
-        """`MetadataError` for an id that no object of the folder has, and for an empty object that should have rows."""
-        remedy = f"restore the part, or {REMEDY}"
-        empty = {part.number: part for part in siblings if part.size == 0}
-        present = {part.number for part in siblings if part.size != 0}
-        for number, (count, where) in self.counts.items():
-            if number in present or not count:
-                continue
-            if number in empty:
-                raise MetadataError(
-                    f"{where}: id {number} has {count} rows, but {empty[number].uri} is empty (0 bytes); {remedy}"
-                )
-            raise MetadataError(
-                f"{where}: id {number} has {count} rows, but {folder} holds no part-{number:05d}…; {remedy}"
-            )
-
-
-def _parse_counts(data: bytes, uri: str) -> Iterable[tuple[int, int]]:
-    try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        header = next(reader, [])
-        if header != ["id", "count"]:
-            raise MetadataError(f"{uri}: line 1: the header is {','.join(header)!r}, not 'id,count'; {REMEDY}")
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != 2 or not all(field.isascii() and field.isdigit() for field in row):
-                raise MetadataError(
-                    f"{uri}: line {reader.line_num}: {','.join(row)!r} is no id and count (whole numbers); {REMEDY}"
-                )
-            yield int(row[0]), int(row[1])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise MetadataError(f"{uri}: no CSV text of ids and counts: {error}; {REMEDY}") from error
 
 
 def _by_number(parts: Sequence[Part], siblings: Sequence[Part], table: Table) -> dict[str, int]:

@@ -90,6 +90,11 @@ class ParquetPart:
             for fetch in fetches:
                 fetch.cancel()
 
+    def tables(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Rows of some columns, whatever they hold, as record batches of a block's size."""
+        with parquet_errors(self.part.uri):
+            yield from self.decode(range(self._metadata.num_row_groups), columns, slice_rows(len(columns)), None)
+
     def decode(
         self, groups: Sequence[int], columns: Sequence[str], rows: int, fetched: Future[Held] | None
     ) -> Iterator[Any]:

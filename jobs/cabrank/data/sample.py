@@ -14,10 +14,12 @@ which one pass then deletes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from cabrank.console import counted
 from cabrank.data import taxi
 from cabrank.errors import ConfigError
 from cabrank.store import Store
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+log = logging.getLogger("cabrank")
+
+SUCCESS = "_SUCCESS"  # Spark's mark of a whole data set; no part, as all that begins with an underscore
 HEADER = (",".join(taxi.COLUMNS) + "\n").encode()
 CHUNK_ROWS = 1 << 16  # 5.8 MB of cells: large enough for numpy's overhead to vanish, small enough for the caches
 WORDS_A_ROW = 5
@@ -54,12 +59,19 @@ def part_rows(rows: int, parts: int, part: int) -> int:
 
 def write_sample(store: Store, folder: str, rows: int, parts: int, seed: int) -> Iterator[tuple[int, int]]:
     """Writes the sample under `folder` (a URI that ends in "/"), one part after the other, in memory that does not grow
-    with `rows`; yields (rows, bytes) of each piece written. A part is published whole or not at all.
+    with `rows`; yields (rows, bytes) of each piece written. A part is published whole or not at all; `_SUCCESS` is
+    written behind the last, so that a folder without it is known to be unfinished. What is replaced is said.
 
     `ConfigError` where `folder` holds other part files: they and the sample would be read as one data set.
     """
     names = part_names(parts, seed)
-    refuse_strangers(store, folder, set(names))
+    found = {info.uri.removeprefix(folder): info.size or 0 for info in store.list(folder)}
+    refuse_strangers(folder, list(found), set(names))
+    if old := [size for name, size in found.items() if name in names]:
+        state = "an earlier sample" if SUCCESS in found else "an unfinished sample"
+        log.warning("%s: replacing %s, %s of %.1f MB", folder, state, counted(len(old), "part"), sum(old) / 1e6)
+    if SUCCESS in found:
+        store.delete(folder + SUCCESS)
     for part, name in enumerate(names):
         with store.writer(folder + name) as file:
             file.write(HEADER)
@@ -67,11 +79,11 @@ def write_sample(store: Store, folder: str, rows: int, parts: int, seed: int) ->
             for count, text in trips(part_rows(rows, parts, part), seed, part):
                 file.write(text)
                 yield count, len(text)
+    store.put(folder + SUCCESS, b"")
 
 
-def refuse_strangers(store: Store, folder: str, names: set[str]) -> None:
-    """`ConfigError` that names what lies in `folder` itself, is not hidden, and is not one of `names`."""
-    found = (info.uri.removeprefix(folder) for info in store.list(folder))
+def refuse_strangers(folder: str, found: Sequence[str], names: set[str]) -> None:
+    """`ConfigError` that names what is `found` in `folder` itself, is not hidden, and is not one of `names`."""
     strangers = [name for name in found if "/" not in name and name[:1] not in ("", "_", ".") and name not in names]
     if strangers:
         shown = ", ".join(strangers[:3]) + (f" and {len(strangers) - 3} more" if len(strangers) > 3 else "")

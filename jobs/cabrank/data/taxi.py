@@ -49,3 +49,31 @@ WAITING_CENTS_A_MINUTE: Final = 35_00 / 60  # 35 USD an hour of standing or craw
 # Over the 20 km of the District a flat map is off by less than 0.2 %.
 MILES_A_LATITUDE_DEGREE: Final = 68.98
 MILES_A_LONGITUDE_DEGREE: Final = 53.90
+
+_DISTANCE: Final = {
+    "kind": "distance",
+    "origin": (ORIGIN_LATITUDE, ORIGIN_LONGITUDE),
+    "destination": (DESTINATION_LATITUDE, DESTINATION_LONGITUDE),
+}
+FEATURE_PRESETS: Final[dict[str, dict[str, object]]] = {
+    "taxi": {
+        "step": (
+            _DISTANCE,
+            {"kind": "onehot", "columns": (DAY_OF_WEEK, HOUR)},
+            {"kind": "cyclic", "columns": (MONTH,), "period": len(MONTHS)},
+            {"kind": "bins", "columns": (ORIGIN_LATITUDE, ORIGIN_LONGITUDE), "bins": 8},
+            {"kind": "bins", "columns": (DESTINATION_LATITUDE, DESTINATION_LONGITUDE), "bins": 8},
+        )
+    },
+    "taxi-grid": {  # for models that look cells up, in an embedding or a tree
+        "step": (
+            _DISTANCE,
+            {"kind": "grid", "latitude": ORIGIN_LATITUDE, "longitude": ORIGIN_LONGITUDE},
+            {"kind": "grid", "latitude": DESTINATION_LATITUDE, "longitude": DESTINATION_LONGITUDE},
+            {"kind": "cyclic", "columns": (HOUR,), "period": len(HOURS)},
+            {"kind": "cyclic", "columns": (DAY_OF_WEEK,), "period": len(DAYS_OF_WEEK)},
+            {"kind": "cyclic", "columns": (MONTH,), "period": len(MONTHS)},
+        )
+    },
+}
+"""What is known to help on these columns, in the words of a feature spec (`cabrank.features.spec`)."""

@@ -9,13 +9,15 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 REGION = "us-east-1"
+KEY = "embedded"  # and the secret: it takes any
 
 
 class EmbeddedStore:
     """`with EmbeddedStore("bucket") as store:` serves S3 at `store.endpoint_url` until the block ends, and keeps its
     objects in memory. moto's state is one a process: stores that overlap in time share their buckets."""
 
-    _open: ClassVar[int] = 0
+    _entered: ClassVar[int] = 0
+    """How many of them serve now."""
     _lock: ClassVar[Lock] = Lock()
 
     def __init__(self, *buckets: str) -> None:
@@ -32,7 +34,7 @@ class EmbeddedStore:
         self._server.start()
         self.endpoint_url = "http://{}:{}".format(*self._server.get_host_and_port())
         with self._lock:
-            EmbeddedStore._open += 1
+            EmbeddedStore._entered += 1
         try:
             for bucket in self._buckets:
                 self.make_bucket(bucket)
@@ -44,8 +46,8 @@ class EmbeddedStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._server.stop()
         with self._lock:
-            EmbeddedStore._open -= 1
-            if EmbeddedStore._open == 0:
+            EmbeddedStore._entered -= 1
+            if EmbeddedStore._entered == 0:
                 _forget_everything()
 
     @property
@@ -53,8 +55,8 @@ class EmbeddedStore:
         """For `open_store`."""
         return {
             "endpoint_url": self.endpoint_url,
-            "key": "embedded",
-            "secret": "embedded",
+            "key": KEY,
+            "secret": KEY,
             "client_kwargs": {"region_name": REGION},
         }
 
@@ -63,8 +65,8 @@ class EmbeddedStore:
         """For child processes: everything that speaks to AWS there finds this store, and nothing of the user's own."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
-            "AWS_ACCESS_KEY_ID": "embedded",
-            "AWS_SECRET_ACCESS_KEY": "embedded",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": KEY,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

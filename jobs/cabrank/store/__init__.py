@@ -2,7 +2,8 @@
 
     open_store(uri)  →  LocalStore   file:// and plain paths          store/local.py
                         S3Store      s3://, through boto3             store/s3.py
-                        ForeignStore https:// and fsspec's others     store/foreign.py
+                        WebStore     http:// and https://, read only  store/web.py
+                        ForeignStore fsspec's other schemes           store/foreign.py
 
 URIs are canonical on the way out (`file:///abs/path`, `s3://bucket/key`, never percent-encoded for these two), and keys
 are taken to the letter: `csv//dev/` is not `csv/dev/`. Every failure leaves as one of `cabrank.errors`, the foreign
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
@@ -90,6 +91,10 @@ class Store(ABC):
         """The whole object's checksum, where the store keeps one that can be verified here."""
         return None
 
+    def check_writable(self, uri: str) -> None:  # noqa: ARG002
+        """`ConfigError` where this kind of store is only read from. Asks nobody, and says nothing of permissions."""
+        return
+
     @abstractmethod
     def put(self, uri: str, data: bytes) -> ObjectInfo:
         """Publishes a whole small object: a reader sees the old one or the new one. Creates folders where needed."""
@@ -104,12 +109,21 @@ class Store(ABC):
         """Removes one object; it is no error when it is already gone."""
 
 
-def open_store(uri: str, storage_options: StorageOptions | None = None) -> Store:
+def in_order(infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """As `Store.list` gives them."""
+    return iter(sorted(infos, key=lambda info: info.uri.encode()))
+
+
+def open_store(uri: str, storage_options: StorageOptions | None = None, *, writable: bool = False) -> Store:
     """The store that `uri` lives in. `storage_options` are fsspec's and s3fs's words (`anon`, `key`, `secret`, `token`,
-    `profile`, `endpoint_url`, `client_kwargs`, `config_kwargs`); an unknown one is a `ConfigError` that lists these."""
+    `profile`, `endpoint_url`, `client_kwargs`, `config_kwargs`); an unknown one is a `ConfigError` that lists these.
+    `writable`: whoever is going to write learns now, by `ConfigError`, where that can never be done."""
     from cabrank.store.opening import open_by_scheme  # implementations are imported at use
 
-    return open_by_scheme(uri, storage_options or {})
+    store = open_by_scheme(uri, storage_options or {})
+    if writable:
+        store.check_writable(uri)
+    return store
 
 
 def canonical(uri: str) -> str:

@@ -15,7 +15,7 @@ from cabrank.errors import (
     ObjectMissingError,
     UnreachableError,
 )
-from cabrank.store import ObjectInfo, Store
+from cabrank.store import ObjectInfo, Store, in_order
 from cabrank.store.process import PerProcess
 
 
@@ -38,7 +38,7 @@ class ForeignStore(Store):
             found = fs.find(folder, detail=True)
             bare = len(fs._strip_protocol(folder).rstrip("/")) + 1  # names come without scheme, and some without host
         infos = [_info(folder + name[bare:], facts) for name, facts in found.items() if facts["type"] == "file"]
-        return iter(sorted((i for i in infos if i.uri.startswith(prefix)), key=lambda info: info.uri.encode()))
+        return in_order(info for info in infos if info.uri.startswith(prefix))
 
     def stat(self, uri: str) -> ObjectInfo:
         with _translated(uri):
@@ -89,7 +89,10 @@ class ForeignStore(Store):
         except ImportError as error:
             raise ConfigError(f"{self._root} needs a package that is not installed: {error}") from error
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"no store for {self._root}: {error}") from error
+            raise ConfigError(
+                f"no store for {self._root}: {error}; known are paths, file://, s3://, https:// and the schemes of "
+                "installed fsspec packages, as gs:// of gcsfs"
+            ) from error
 
 
 def _info(uri: str, facts: Mapping[str, Any]) -> ObjectInfo:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
+import re
 import secrets
 import stat as stat_bits
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +19,12 @@ from cabrank.errors import AccessError, ChangedError, ObjectMissingError, Storag
 from cabrank.store import ObjectInfo, Store
 
 TEMP_PREFIX = ".cabrank-tmp-"  # never listed; the name it becomes is not part of it, as both together may be too long
+
+_TEMP = re.compile(re.escape(TEMP_PREFIX) + "[0-9a-f]{16}")
+DEAD_SECONDS = 60.0
+"""A temporary file without a lock is younger than this only between its making and its locking."""
+LOCKLESS_DEAD_SECONDS = 86400.0
+"""The same where the file system has no locks, and nothing tells whether its writer lives."""
 
 
 def canonical_file(uri: str) -> str:
@@ -35,6 +44,9 @@ class LocalStore(Store):
     """The local file system. A file is pinned by its size and time of change."""
 
     remote = False
+
+    def __init__(self) -> None:
+        self._swept: set[Path] = set()
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         wanted = canonical_file(prefix)[len("file://") :]
@@ -74,10 +86,10 @@ class LocalStore(Store):
         if path.exists() and not path.is_file():
             raise StorageError(f"{uri} is no regular file: choose another path")
         temp = path.parent / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
-        with _translated(uri):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            raw = _File(temp, "xb")
-        raw.uri = uri
+        raw = _create(temp, uri)
+        if path.parent not in self._swept:  # once a folder: it may hold very many files
+            self._swept.add(path.parent)
+            _sweep(path.parent)
         try:
             file = io.BufferedWriter(raw, 1 << 20)
             yield file
@@ -104,6 +116,43 @@ class _File(io.FileIO):
     def write(self, data: Any) -> int:
         with _translated(self.uri):
             return super().write(data) or 0
+
+
+def _create(temp: Path, uri: str) -> _File:
+    """Opens `temp`, and makes its folder where it is absent; says of a folder that cannot be made why."""
+    with _translated(uri):
+        try:
+            temp.parent.mkdir(parents=True, exist_ok=True)
+            raw = _File(temp, "xb")
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+            why = error.strerror if error.filename == str(temp.parent) else f"{error.filename}: {error.strerror}"
+            raise StorageError(f"{uri}: the folder {temp.parent} cannot be made: {why}: choose another path") from error
+    raw.uri = uri
+    with suppress(OSError):  # not every file system has locks
+        fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return raw
+
+
+def _sweep(folder: Path) -> None:
+    """Removes the temporary files of writers that were killed. Whoever lives has theirs locked."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if _TEMP.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and _dead(entry.path):
+                Path(entry.path).unlink(missing_ok=True)
+
+
+def _dead(path: str) -> bool:
+    """Whether nobody holds the lock, and the moment between a file's making and its locking is over."""
+    with suppress(OSError), open(path, "rb+") as file:  # noqa: PTH123
+        age = time.time() - os.fstat(file.fileno()).st_mtime
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return age > LOCKLESS_DEAD_SECONDS
+        return age > DEAD_SECONDS
+    return False
 
 
 def _walk(folder: str, wanted: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, os.stat_result]]:

@@ -24,14 +24,16 @@ def scheme_of(uri: str) -> str:
 
 def canonical_by_scheme(uri: str) -> str:
     """`file:///abs/path` for files and plain paths (`~` and relative ones resolved, a trailing slash kept); `s3://` for
-    `s3a://` and `s3n://`; anything else to the letter. Globs go through unharmed."""
+    `s3a://` and `s3n://`, where a bucket alone is its root, `s3://bucket/`; anything else to the letter. Globs go
+    through unharmed."""
     scheme = scheme_of(uri)
     if scheme == "file":
         from cabrank.store.local import canonical_file
 
         return canonical_file(uri)
     if scheme in ("s3", "s3a", "s3n"):
-        return "s3" + uri[uri.index("://") :]
+        bucket, slash, key = uri[uri.index("://") + 3 :].partition("/")
+        return f"s3://{bucket}/{key}" if slash or bucket else "s3://"
     return uri
 
 

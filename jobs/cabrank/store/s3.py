@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar
 
 from botocore.exceptions import ClientError
 
 from cabrank.errors import CabrankError, ChangedError, ConfigError, ExpiredError, StorageError, UnreachableError
-from cabrank.store import Checksum, ObjectInfo, Store
+from cabrank.store import Checksum, ObjectInfo, Store, in_order
 from cabrank.store.process import PerProcess
 from cabrank.store.retry import Patience, persist
 from cabrank.store.s3_client import check_options, endpoint_of, make_client
 from cabrank.store.s3_errors import translate
 
 T = TypeVar("T")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:[\w:.-]+", re.ASCII)
+"""What boto3 sends at all: names given before 2018 may hold more than new ones, and access points have ARNs."""
 PART_BYTES = 16 << 20
 """Of a multipart upload's first 1,000 parts; each further 1,000 are larger by as much, which gives 880 GB in 10,000."""
+
+DEAD_SECONDS = 86400.0
+"""No upload that lives is older; nothing but its age tells whether its writer lives."""
 
 
 class S3Store(Store):
@@ -43,7 +50,7 @@ class S3Store(Store):
                 break
             request["ContinuationToken"] = page["NextContinuationToken"]
         # S3 sorts already; stores made of folders put a/b before a.csv
-        return iter(sorted(found, key=lambda info: info.uri.encode()))
+        return in_order(found)
 
     def stat(self, uri: str) -> ObjectInfo:
         bucket, key = split(uri, whole=True)
@@ -167,10 +174,21 @@ class _Upload(io.RawIOBase):
 
     def _send(self, data: bytes) -> None:
         if self._id is None:
+            self._sweep()
             self._id = self._store._ask(self._uri, "create_multipart_upload", **self._object)["UploadId"]
         number = len(self._parts) + 1
         answer = self._ask("upload_part", PartNumber=number, Body=data)
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+
+    def _sweep(self) -> None:
+        """Aborts uploads to the same key whose writers were killed: their parts cost money, unseen. Where it is not
+        allowed, it is left to the bucket's lifecycle rule."""
+        with suppress(StorageError):
+            request = {"Bucket": self._object["Bucket"], "Prefix": self._object["Key"]}
+            for found in self._store._ask(self._uri, "list_multipart_uploads", **request).get("Uploads", ()):
+                if found["Key"] == self._object["Key"] and time.time() - found["Initiated"].timestamp() > DEAD_SECONDS:
+                    abandoned = {**self._object, "UploadId": found["UploadId"]}
+                    self._store._ask(self._uri, "abort_multipart_upload", **abandoned)
 
     def _ask(self, operation: str, **request: Any) -> Any:
         return self._store._ask(self._uri, operation, UploadId=self._id, **self._object, **request)
@@ -182,6 +200,8 @@ def split(uri: str, *, whole: bool = False) -> tuple[str, str]:
     bucket, _, key = rest.partition("/")
     if scheme not in ("s3", "s3a", "s3n") or not bucket or (whole and not key):
         raise ConfigError(f"{uri!r} names no S3 {'object' if whole else 'bucket'}: write s3://BUCKET/KEY")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError(f"{uri!r}: {bucket!r} is no name for a bucket: 3 to 63 of a-z, 0-9, dot, hyphen")
     return bucket, key
 
 

@@ -24,7 +24,7 @@ from cabrank.errors import (
     ThrottledError,
     UnreachableError,
 )
-from cabrank.store import ObjectInfo, Store
+from cabrank.store import ObjectInfo, Store, in_order
 from cabrank.store.process import PerProcess
 from cabrank.store.retry import Patience, persist
 
@@ -58,7 +58,7 @@ class WebStore(Store):
             uris = [prefix]  # servers without an index page still have the object itself
         with ThreadPoolExecutor(8) as pool:
             infos = [info for info in pool.map(self._stat_or_none, uris) if info is not None]
-        return iter(sorted(infos, key=lambda info: info.uri.encode()))
+        return in_order(infos)
 
     def stat(self, uri: str) -> ObjectInfo:
         return persist(lambda: self._probe(uri), self._patience)
@@ -89,13 +89,18 @@ class WebStore(Store):
         return super().splittable(info) and urlsplit(info.uri).netloc not in self._whole_only
 
     def put(self, uri: str, data: bytes) -> ObjectInfo:  # noqa: ARG002
-        _refuse(uri)
+        self.check_writable(uri)
 
     def writer(self, uri: str) -> AbstractContextManager[BinaryIO]:
-        _refuse(uri)
+        self.check_writable(uri)
 
     def delete(self, uri: str) -> None:
-        _refuse(uri)
+        self.check_writable(uri)
+
+    def check_writable(self, uri: str) -> NoReturn:
+        raise ConfigError(
+            f"{uri}: web servers are only read from: write to a folder or to s3://, or copy it there first"
+        )
 
     def _links(self, folder: str) -> tuple[str, ...]:
         """All files linked from an index page and from those below it; none where there is no page."""
@@ -212,7 +217,3 @@ def _body(answer: Any, skip: int, length: int | None) -> bytes:
         skip -= len(passed)
     data: bytes = answer.read(length)
     return data
-
-
-def _refuse(uri: str) -> NoReturn:
-    raise ConfigError(f"{uri}: web servers are only read from: write to a folder or to s3://")

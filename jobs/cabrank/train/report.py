@@ -12,11 +12,14 @@ from string import Template
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A titled table; the first column is text, the others are set as numbers. A header of empty names is not drawn."""
+    """A titled table; the first column is text, the others are numbers unless `words` says otherwise. A header of empty
+    names is not drawn."""
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    words: bool = False
+    """Whether the cells are sentences: set to the left and broken into lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ def to_html(report: Report) -> bytes:
         tables="".join(_table(table) for table in report.tables),
         pictures=_section("Pictures", map(_picture, report.pictures)),
         notes=_section("How to read this", (f"<p>{escape(note)}</p>" for note in report.notes)),
-        settings=_table(Table(title="Settings", header=("setting", "value"), rows=settings), numbers=False),
+        settings=_table(Table(title="Settings", header=("setting", "value"), rows=settings, words=True)),
         footer=escape(report.footer),
     )
     return page.encode()
@@ -68,11 +71,11 @@ def _section(title: str, parts: Iterable[str]) -> str:
     return f"<section><h2>{escape(title)}</h2>{inside}</section>" if inside else ""
 
 
-def _table(table: Table, *, numbers: bool = True) -> str:
+def _table(table: Table) -> str:
     names = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
     head = f"<thead><tr>{names}</tr></thead>" if any(table.header) else ""
     body = "".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
-    kind = "numbers" if numbers else "words"
+    kind = "words" if table.words else "numbers"
     # focusable, so that a keyboard can scroll what is wider than the screen
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
     drawn = f'<table class="{kind}">{head}<tbody>{body}</tbody></table>'
