@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -81,6 +81,7 @@ def test_a_port_that_never_answers(port: int) -> None:
         reach(context, 0.2, {})
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="interfaces are looked up on Linux only")
 def test_a_loopback_address_is_used_when_given_and_refused_when_assumed() -> None:
     given = JobContext(world=2, nodes=("a", "b"), main_address="127.0.0.1")
     variables: dict[str, str] = {}
@@ -91,6 +92,7 @@ def test_a_loopback_address_is_used_when_given_and_refused_when_assumed() -> Non
         reach(assumed, 1.0, {})
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="interfaces are looked up on Linux only")
 def test_what_the_user_or_the_platform_said_stands() -> None:
     variables = {"GLOO_SOCKET_IFNAME": "efa7"}
     named = JobContext(world=2, nodes=("a", "b"), main_address="127.0.0.1", interface="lo")
@@ -100,6 +102,6 @@ def test_what_the_user_or_the_platform_said_stands() -> None:
     assert reach(absent, 1.0, {}).interface == "lo"
 
 
-@pytest.mark.skipif(own_address() == "127.0.0.1" or os.uname().sysname != "Linux", reason="no network but loopback")
+@pytest.mark.skipif(own_address() == "127.0.0.1" or sys.platform != "linux", reason="no network but loopback")
 def test_the_main_nodes_interface_to_itself_is_its_networks() -> None:
     assert interface_towards(own_address()) not in (None, "lo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -78,7 +79,8 @@ def crew_of(size: int, timeout: float = 30.0, **variables: str) -> Iterator[Crew
 
 
 def _serve(pipe: Connection, rank: int, size: int, meeting: str, timeout: float, variables: dict[str, str]) -> None:
-    os.environ.update({"GLOO_SOCKET_IFNAME": "lo", **variables})
+    loopback = "lo" if sys.platform == "linux" else "lo0"
+    os.environ.update({"GLOO_SOCKET_IFNAME": loopback, **variables})
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore, PrefixStore
