@@ -9,6 +9,10 @@
     │   ├── MetadataError               .meta contradicts itself or its parts
     │   ├── ChangedError                an object was replaced after it was planned
     │   └── DivergedError               a loss that is no longer a finite number
+    ├── GroupError                   4  the other ranks of a training cannot be worked with
+    │   ├── RendezvousError             not all of them came together
+    │   ├── PeerLostError               one that was there is gone, hangs, or is cut off
+    │   └── DesyncError                 they are at different steps
     └── StorageError                 5  the store cannot be used
         ├── MissingBucketError
         ├── ObjectMissingError          (a listing raises NoDataError instead)
@@ -20,7 +24,7 @@
 The three transient ones are tried again (store/retry.py) before anyone sees them; whoever does see one reads in its
 message how often and for how long it was tried.
 
-The other two codes of the table, 4 (lost peer) and 75 (stopped, resumable), belong to training on many nodes.
+The last code of the table, 75 (stopped, resumable), is no error: a checkpoint is saved.
 A message says what went wrong, the offending value, where (URI, row, column), and what to do about it.
 """
 
@@ -69,6 +73,29 @@ class ChangedError(DataError):
 
 class DivergedError(DataError):
     """Training reached a loss or gradient that is not finite."""
+
+
+class GroupError(CabrankError):
+    """Training on several ranks cannot go on, for want of one of them."""
+
+    exit_code = 4
+
+
+class RendezvousError(GroupError):
+    """The ranks did not come together: a name that does not resolve, a port that does not answer, a rank missing."""
+
+
+class PeerLostError(GroupError):
+    """A rank was lost; the message names it, its host, what it was waited for in, and the step."""
+
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+        """The rank that is lost, as far as this one can tell."""
+
+
+class DesyncError(GroupError):
+    """Ranks that have to take each step together are at different ones."""
 
 
 class StorageError(CabrankError):
