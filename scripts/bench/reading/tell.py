@@ -83,6 +83,8 @@ class Ratios:
         yield Ratio(f"{batch} second epoch, each batch copied / memory copy", over(copied, copy), 0.5)
         litdata = self.rate("LitData, second epoch", "local")
         yield Ratio(f"{batch} second epoch / LitData's, from converted local blocks", over(cached, litdata), 1)
+        litdata = self.rate("LitData, second epoch, copied", "local")
+        yield Ratio(f"{batch} second epoch / LitData's, each batch copied in both", over(copied, litdata), 1)
 
 
 POLARS = ("bare polars", "bare polars, part by part")
