@@ -1,0 +1,1 @@
+"""The parts of scripts/bench/read.py: what is read, by whom, and how their figures are told."""
