@@ -14,7 +14,7 @@ from cabrank.console import counted, say, table
 from cabrank.errors import ConfigError
 from cabrank.local.store import EmbeddedStore
 from cabrank.store import canonical
-from cabrank.train.run_folder import RESULTS, SUMMARY, RunFolder
+from cabrank.train.run_folder import SUMMARY, RunFolder
 
 BUCKET = "cabrank-demo"
 DATA, RUN = f"s3://{BUCKET}/csv/dev", f"s3://{BUCKET}/runs/baseline"
@@ -69,7 +69,7 @@ def local_folder(config: DemoConfig) -> RunFolder:
 
 def fetch(run: RunFolder) -> dict[str, bytes]:
     """A run's results by name."""
-    return {name: run.read(name) for name in RESULTS}
+    return {name: run.read(name) for name in run.results()}
 
 
 @contextmanager

@@ -58,14 +58,18 @@ class RunFolder:
         numbers that are not finite become null."""
         if strange := files.keys() - set(RESULTS):
             raise ValueError(f"{strange} are not in RESULTS, so that the next run would not remove them")
-        there = {info.uri.removeprefix(self.uri) for info in self._store.list(self.uri)}
-        for name in RESULTS:  # the summary first: without it nobody takes a mixture for a whole run
-            if name in there and name not in files:
+        for name in self.results():  # the summary first: without it nobody takes a mixture for a whole run
+            if name not in files:
                 self._store.delete(self.uri + name)
         self._write_json(CONFIG, _config(job, settings))
         for name, data in files.items():
             self._store.put(self.uri + name, data)
         self._write_json(SUMMARY, summary)
+
+    def results(self) -> list[str]:
+        """Which of `RESULTS` are there, the summary first."""
+        there = {info.uri.removeprefix(self.uri) for info in self._store.list(self.uri)}
+        return [name for name in RESULTS if name in there]
 
     def read(self, name: str) -> bytes:
         """The whole of one file; `ObjectMissingError` where the run has not left it."""
