@@ -295,7 +295,7 @@ def test_a_part_without_an_entry_is_counted_and_not_lost(tmp_path: Path) -> None
         ("0,4\n1,5\n2,4\n", r"part-00001-a-c000\.csv: holds 4 rows, and its metadata says 5"),
         ("0,4\n1,3\n2,4\n", r"part-00001-a-c000\.csv: holds (at least )?4 rows, and its metadata says 3"),
         ("0,4\n1,4\n2,4\n9,1\n", "id 9"),
-        ("0,4\n1,4\n1,5\n2,4\n", "id 1 has 4 rows in .* and 5 rows in"),
+        ("0,4\n1,4\n1,5\n2,4\n", "line 4: id 1 has 5 rows, but 4 in .*: line 3"),
         ("0,4\n1,four\n", "'1,four'"),
     ],
 )
