@@ -98,7 +98,7 @@ def track(description: str, total: int | None, unit: str = "rows") -> Iterator[C
             say(_progress_line(description, unit, done, total, now - start))
 
     yield advance
-    say(_progress_line(description, unit, done, total, time.monotonic() - start))
+    say(_progress_line(description, unit, done, done, time.monotonic() - start))  # a total may have been a guess
 
 
 @contextmanager

@@ -340,3 +340,9 @@ def test_fields_that_are_long_or_foreign(field: str) -> None:
     assert text.startswith("s3://b/part-00000.csv: row 102: column 'b': ")
     assert "is no number; correct the field" in text
     assert len(text) < 300
+
+
+def test_a_number_of_many_digits_does_not_fill_the_log() -> None:
+    text = str(fault(f"1,2\n3,{'9' * 100_000}\n".encode()))
+    assert "is too large for float64" in text
+    assert len(text) < 300

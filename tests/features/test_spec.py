@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cabrank.data.taxi import FEATURE_PRESETS
-from cabrank.errors import ConfigError, ObjectMissingError
+from cabrank.errors import ConfigError
 from cabrank.features.spec import Spec
 
 
@@ -50,7 +50,7 @@ def test_a_wrong_spec_is_told_by_key_and_allowed_values(text: str, said: list[st
 def test_a_spec_that_is_no_table_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds '\[1, 2\]' and no table of keys: keep, drop, step"):
         spec(tmp_path, "[1, 2]", "spec.json")
-    with pytest.raises(ObjectMissingError, match=r"nowhere\.toml"):
+    with pytest.raises(ConfigError, match=r"neither a file \(.*nowhere\.toml\) nor a preset \(taxi, taxi-grid\)"):
         Spec.read(str(tmp_path / "nowhere.toml"))
 
 

@@ -28,6 +28,7 @@ from cabrank.data.parse import (
     check_names,
     matrix_dtype,
     settle,
+    shortened,
 )
 from cabrank.data.sources import Source
 from cabrank.errors import BadValueError, SchemaError
@@ -204,11 +205,6 @@ def locate(data: Buffer, names: Sequence[str], schema: Schema) -> Fault | None:
                 flaw = f"column {name!r}: {shortened(row[index])} is no number; correct the field"
                 return Fault(number, BadValueError, flaw)
     return None
-
-
-def shortened(text: str) -> str:
-    """`repr(text)`, its middle left out where a line would be too long to read."""
-    return repr(text) if len(text) <= 80 else f"{text[:50]!r}…{text[-10:]!r} ({len(text)} characters)"
 
 
 def _null_words() -> frozenset[str]:

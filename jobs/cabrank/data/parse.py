@@ -232,10 +232,15 @@ def explain(text: str | None, dtype: Dtype) -> tuple[Literal["empty", "NaN", "in
     if not stripped:
         return "empty", "the field is empty"
     if INFINITY.fullmatch(stripped):
-        return "infinite", f"{text!r} is infinite"
+        return "infinite", f"{shortened(text)} is infinite"
     if NUMBER.fullmatch(stripped):
-        return "too large", f"{text!r} is too large for {dtype if dtype == 'bfloat16' else np.dtype(dtype)}"
-    return "NaN", f"{text!r} stands for no value"
+        return "too large", f"{shortened(text)} is too large for {dtype if dtype == 'bfloat16' else np.dtype(dtype)}"
+    return "NaN", f"{shortened(text)} stands for no value"
+
+
+def shortened(text: str) -> str:
+    """`repr(text)`, its middle left out where a line would be too long to read."""
+    return repr(text) if len(text) <= 80 else f"{text[:50]!r}…{text[-10:]!r} ({len(text)} characters)"
 
 
 def _interleave(columns: Sequence[npt.NDArray[np.floating]], dtype: np.dtype[Any]) -> Matrix:

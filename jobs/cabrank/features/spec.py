@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cabrank.data.taxi import FEATURE_PRESETS
-from cabrank.errors import ConfigError
+from cabrank.errors import ConfigError, ObjectMissingError
 from cabrank.features.measures import Cyclic, Distance, MinMax, Standardise
 from cabrank.features.places import Bins, Cross, Grid, OneHot
 from cabrank.features.steps import Step
@@ -82,7 +82,11 @@ class Spec(BaseModel):
             return cls.of({"preset": name}, f"preset {name}")
         uri = canonical(name)
         store = open_store(uri, storage_options)
-        data = store.read(store.stat(uri))
+        try:
+            data = store.read(store.stat(uri))
+        except ObjectMissingError as error:
+            presets = ", ".join(FEATURE_PRESETS)
+            raise ConfigError(f"features are {name!r}: neither a file ({uri}) nor a preset ({presets})") from error
         try:
             text = data.decode("utf-8")
             values = json.loads(text) if uri.endswith(".json") else tomllib.loads(text)
