@@ -110,7 +110,7 @@ def read_blocks(
     fetched = fetcher.ledger
     with ThreadPoolExecutor(threads, "cabrank-parse") as pool, ThreadPoolExecutor(2, "cabrank-open") as opener:
         try:
-            yield from reading.run(pool, opener, ahead=2 * threads)
+            yield from reading.run(pool, opener, ahead=threads + 1)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             opener.shutdown(wait=False, cancel_futures=True)
